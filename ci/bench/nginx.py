@@ -1,0 +1,93 @@
+"""An nginx of the benchmark's own: configuration, start, stop, under callgrind when asked."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+PROGRAM = os.environ.get("PEERAGE_NGINX", "/usr/sbin/nginx")
+MODULE = os.environ.get("PEERAGE_MODULE", "")
+
+
+def free_port(given=[20000 + os.getpid() % 5000]):
+    """A port that is free now, below the range of outgoing connections."""
+    while True:
+        given[0] += 1
+        with socket.socket() as s:
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                s.bind(("127.0.0.1", given[0]))
+            except OSError:
+                continue
+        return given[0]
+
+
+class Nginx:
+    """One process without a master unless `workers` is given."""
+
+    def __init__(self, http, module=False, workers=0, callgrind=False, prefix=None, wait=None):
+        self.own = prefix is None
+        self.prefix = prefix or tempfile.mkdtemp(prefix="peerage-bench-")
+        self.callgrind = callgrind
+        load = f"load_module {os.path.abspath(MODULE)};\n" if module else ""
+        user = "user root;\n" if os.geteuid() == 0 else ""
+        temp = "\n".join(
+            f"{name}_temp_path {self.prefix}/{name};"
+            for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+        )
+        master = f"master_process on; worker_processes {workers};" if workers else "master_process off;"
+        self.conf = (
+            f"{load}{user}daemon off; {master} pid {self.prefix}/pid;\n"
+            f"error_log {self.prefix}/error.log warn;\n"
+            "events { worker_connections 512; }\n"
+            f"http {{ access_log off; keepalive_requests 100000000; keepalive_timeout 600s;\n{temp}\n"
+            f"{http}\n}}\n"
+        )
+        with open(f"{self.prefix}/nginx.conf", "w") as out:
+            out.write(self.conf)
+        command = [PROGRAM, "-p", self.prefix, "-e", f"{self.prefix}/error.log",
+                   "-c", f"{self.prefix}/nginx.conf"]
+        if callgrind:
+            command = ["valgrind", "-q", "--tool=callgrind",
+                       f"--callgrind-out-file={self.prefix}/callgrind.out"] + command
+        ports = [int(p) for p in re.findall(r"listen 127\.0\.0\.1:(\d+)", http)]
+        begun = time.monotonic()
+        with open(f"{self.prefix}/stderr", "w") as err:
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=err, stderr=err)
+        for port in ports if wait is None else [wait]:
+            self._accepts(port)
+        self.start_seconds = time.monotonic() - begun
+
+    def _accepts(self, port):
+        for _ in range(60000):
+            with socket.socket() as s:
+                if s.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            if self.process.poll() is not None:
+                raise SystemExit(f"nginx ended: {open(self.prefix + '/stderr').read()}")
+            time.sleep(0.001)
+        raise SystemExit("nginx does not accept connections")
+
+    def stop(self):
+        """Ends it; returns the instructions that callgrind counted."""
+        self.process.send_signal(signal.SIGQUIT)
+        try:
+            self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        log = open(f"{self.prefix}/error.log").read()
+        grave = [line for line in log.splitlines() if re.search(r"\[(alert|emerg|crit)\]", line)]
+        if grave:
+            raise SystemExit("unexpected in the error log: " + "\n".join(grave[:5]))
+        count = None
+        if self.callgrind:
+            out = open(f"{self.prefix}/callgrind.out").read()
+            count = int(re.search(r"^(?:summary|totals): (\d+)", out, re.M).group(1))
+        if self.own:
+            shutil.rmtree(self.prefix)
+        return count

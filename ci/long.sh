@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# The cases at full size (hours of load, hundreds of killed workers): what ci/test.sh runs short.
+#
+#   ci/long.sh [STORY ...]     all story files of tests/, or these
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+export PEERAGE_LONG=1
+. ci/prepare.sh
+ci/build.sh --faults
+
+stories=("$@")
+if [ $# = 0 ]; then
+    mapfile -t stories < <(basename -s .rs -a tests/*.rs)
+fi
+# One at a time: they measure memory, rates and times.
+for story in "${stories[@]}"; do
+    echo "== $story"
+    start=$SECONDS
+    cargo test -p peerage --test "$story" -- --test-threads=1
+    echo "== $story ok, $((SECONDS - start)) s"
+done
+cargo test -p peerage-shm --release

@@ -1,0 +1,47 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change lands: the README's test command.
+#
+#   ci/test.sh            all steps
+#   ci/test.sh STEP ...   only these, by the first word that they print
+#
+# Installs what is missing. Ends at the first step that fails, and says which.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+wanted=" $* "
+target=${CARGO_TARGET_DIR:-target}
+begun=$SECONDS
+
+step() {
+    local name=$1 start=$SECONDS
+    shift
+    [ "$wanted" = "  " ] || [[ $wanted == *" $name "* ]] || return 0
+    echo "== $name"
+    if ! "$@"; then
+        echo "== $name FAILED after $((SECONDS - start)) s: $*"
+        exit 1
+    fi
+    echo "== $name ok, $((SECONDS - start)) s"
+}
+
+# Also when steps are picked: cargo needs what it exports.
+echo "== prepare"
+. ci/prepare.sh
+
+# The stories wait for processes more than they compute: two at a time.
+stories() {
+    cargo test -p peerage --tests -- --test-threads=2
+}
+
+step format cargo fmt --all --check
+step lint ci/lint.sh
+step build ci/build.sh --faults
+step symbols ci/lint.sh --symbols "$target/release/libpeerage.so"
+step clippy cargo clippy --workspace --all-targets -- -D warnings
+step docs env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+step unit cargo test -p peerage-core -p peerage-zone -p peerage-shm
+step loom env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
+    cargo test -p peerage-shm --test loom --release
+step fork cargo test -p peerage-shm --features points --test fork
+step stories stories
+echo "== all ok, $((SECONDS - begun)) s"

@@ -1,0 +1,272 @@
+//! Answers as compact JSON, with the fields of the contract in its order.
+//!
+//! Everything is appended to a buffer, in pieces small enough that the edge can send a long list
+//! slice by slice: [`upstream_open`], then [`server`] by server, then [`UPSTREAM_CLOSE`].
+
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+use serde_json::Value;
+
+use crate::counters::Counters;
+use crate::name::UpstreamName;
+use crate::server::{Admin, Limits, Params, Server};
+use crate::state::{Live, State, Why, eligible, reason, state, verdict};
+use crate::time::iso;
+use crate::upstream::Upstream;
+
+/// An upstream with what is live of it, as a view of the zone gives it.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// Its zone.
+    pub zone: &'a str,
+    /// The revision of its last change.
+    pub revision: u64,
+    /// What is declared and wanted.
+    pub upstream: &'a Upstream,
+    /// What is live, server by server.
+    pub live: &'a [Live],
+}
+
+/// Whether a listing has servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Servers {
+    /// With them.
+    With,
+    /// Without.
+    Without,
+}
+
+/// What stands after the servers of [`upstream_open`].
+pub const UPSTREAM_CLOSE: &[u8] = b"]}";
+
+/// A server.
+pub fn server(out: &mut Vec<u8>, server: &Server, limits: &Limits, live: &Live) {
+    json(out, &ServerJson::of(server, limits, live));
+}
+
+/// An upstream, whole.
+pub fn upstream(out: &mut Vec<u8>, shown: &Shown<'_>, servers: Servers) {
+    if servers == Servers::Without {
+        json(out, &UpstreamJson::of(shown));
+        return;
+    }
+    upstream_open(out, shown);
+    for (i, (one, live)) in shown.upstream.servers.iter().zip(shown.live).enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        server(out, one, &shown.upstream.limits(one), live);
+    }
+    out.extend_from_slice(UPSTREAM_CLOSE);
+}
+
+/// An upstream up to the bracket of its servers.
+pub fn upstream_open(out: &mut Vec<u8>, shown: &Shown<'_>) {
+    json(out, &UpstreamJson::of(shown));
+    if out.last() == Some(&b'}') {
+        out.pop();
+    }
+    out.extend_from_slice(b",\"servers\":[");
+}
+
+/// The key of an entry of a list, with its comma where it is not the first.
+pub fn list_key(out: &mut Vec<u8>, name: &UpstreamName, first: bool) {
+    if !first {
+        out.push(b',');
+    }
+    json(out, name.as_str());
+    out.push(b':');
+}
+
+/// The entity tag of an upstream.
+pub fn etag(upstream: &Upstream) -> String {
+    format!("\"{}\"", upstream.digest_text())
+}
+
+/// The answer to a write.
+#[derive(Clone, Debug)]
+pub struct Answer<'a> {
+    /// The revision that is in force.
+    pub revision: u64,
+    /// Whether this write made it.
+    pub changed: bool,
+    /// Where.
+    pub upstream: Option<&'a UpstreamName>,
+    /// The server it was about.
+    pub server: Option<(&'a Server, Limits, &'a Live)>,
+    /// Further members: `drained`, `ready`, `warning`, …
+    pub extra: &'a [(&'a str, Value)],
+}
+
+/// An answer to a write.
+pub fn answer(out: &mut Vec<u8>, answer: &Answer<'_>) {
+    json(out, answer);
+}
+
+impl Serialize for Answer<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("revision", &self.revision)?;
+        map.serialize_entry("changed", &self.changed)?;
+        if let Some(upstream) = self.upstream {
+            map.serialize_entry("upstream", upstream.as_str())?;
+        }
+        for (name, value) in self.extra {
+            map.serialize_entry(name, value)?;
+        }
+        if let Some((server, limits, live)) = &self.server {
+            map.serialize_entry("server", &ServerJson::of(server, limits, live))?;
+        }
+        map.end()
+    }
+}
+
+/// A vector takes everything, and no type here refuses to be written.
+fn json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
+    let _ = serde_json::to_writer(out, value);
+}
+
+#[derive(Serialize)]
+struct ServerJson<'a> {
+    id: u64,
+    server: String,
+    origin: String,
+    weight: u16,
+    max_conns: u32,
+    max_fails: u32,
+    fail_timeout: String,
+    slow_start: String,
+    backup: bool,
+    route: &'a str,
+    labels: &'a std::collections::BTreeMap<String, String>,
+    host_admin: Option<()>,
+    admin: AdminJson<'a>,
+    state: State,
+    why: Option<Why>,
+    active: u64,
+    upgraded: u64,
+    counters: &'a Counters,
+}
+
+impl<'a> ServerJson<'a> {
+    fn of(server: &'a Server, limits: &Limits, live: &'a Live) -> Self {
+        let (state, why) = verdict(server, limits, &live.facts);
+        let Params { backup, route, labels, .. } = &server.params;
+        Self {
+            id: server.id,
+            server: server.addr.to_string(),
+            origin: server.origin.to_string(),
+            weight: limits.weight,
+            max_conns: limits.max_conns,
+            max_fails: limits.max_fails,
+            fail_timeout: limits.fail_timeout.to_string(),
+            slow_start: limits.slow_start.to_string(),
+            backup: *backup,
+            route,
+            labels,
+            host_admin: None,
+            admin: AdminJson::of(&server.admin),
+            state,
+            why,
+            active: live.counters.active,
+            upgraded: live.counters.upgraded,
+            counters: &live.counters,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct AdminJson<'a> {
+    state: &'static str,
+    since: Option<String>,
+    until: Option<String>,
+    reason: &'a str,
+    by: &'a str,
+    from: &'a str,
+}
+
+impl<'a> AdminJson<'a> {
+    fn of(admin: &'a Admin) -> Self {
+        Self {
+            state: admin.state.as_str(),
+            since: (admin.since > 0).then(|| iso(admin.since)),
+            until: admin.until.map(iso),
+            reason: &admin.reason,
+            by: &admin.by,
+            from: &admin.from,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct UpstreamJson<'a> {
+    name: &'a str,
+    zone: &'a str,
+    origin: String,
+    method: &'static str,
+    hash_key: Option<()>,
+    defaults: DefaultsJson,
+    host: Option<()>,
+    tls_name: Option<()>,
+    check: Option<()>,
+    outlier: Option<()>,
+    eligible: usize,
+    counts: Counts,
+    revision: u64,
+    digest: String,
+}
+
+#[derive(Serialize)]
+struct DefaultsJson {
+    weight: u16,
+    max_conns: u32,
+    max_fails: u32,
+    fail_timeout: String,
+    slow_start: String,
+}
+
+impl<'a> UpstreamJson<'a> {
+    fn of(shown: &Shown<'a>) -> Self {
+        let upstream = shown.upstream;
+        let defaults = upstream.settings.defaults.limits();
+        let mut counts = Counts([0; State::ALL.len()]);
+        let mut takes = 0;
+        for (server, live) in upstream.servers.iter().zip(shown.live) {
+            let (admin, limits) = (server.admin.state, upstream.limits(server));
+            takes += usize::from(eligible(admin, &limits, &live.facts));
+            counts.0[state(reason(admin, &limits, &live.facts)) as usize] += 1;
+        }
+        Self {
+            name: upstream.name.as_str(),
+            zone: shown.zone,
+            origin: upstream.origin.to_string(),
+            method: upstream.settings.method().as_str(),
+            hash_key: None,
+            defaults: DefaultsJson {
+                weight: defaults.weight,
+                max_conns: defaults.max_conns,
+                max_fails: defaults.max_fails,
+                fail_timeout: defaults.fail_timeout.to_string(),
+                slow_start: defaults.slow_start.to_string(),
+            },
+            host: None,
+            tls_name: None,
+            check: None,
+            outlier: None,
+            eligible: takes,
+            counts,
+            revision: shown.revision,
+            digest: upstream.digest_text(),
+        }
+    }
+}
+
+/// Servers by state; states without any are left out.
+struct Counts([usize; State::ALL.len()]);
+
+impl Serialize for Counts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let counts = State::ALL.iter().zip(self.0).filter(|(_, count)| *count > 0);
+        serializer.collect_map(counts.map(|(state, count)| (state.as_str(), count)))
+    }
+}

@@ -1,0 +1,403 @@
+//! From method, path and query to a call.
+//!
+//! The order of refusals is fixed: unknown path 404, method not defined for it 405, write where
+//! none is allowed 405, not covered by `write=operate` 403, then names, addresses and parameters
+//! 400. Nothing is looked up here.
+
+pub use crate::api::call::{Call, Routed};
+pub use crate::api::path::{Slashes, after_location};
+
+use crate::addr::ServerAddr;
+use crate::api::error::{Code, Problem};
+use crate::api::query::{Query, decode_segment};
+use crate::body::VerbOpts;
+use crate::field::{self, FieldError};
+use crate::name::UpstreamName;
+use crate::server::AdminState;
+use crate::upstream::ServerSel;
+
+/// What `write=` of the location allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WriteMode {
+    /// Reading only.
+    #[default]
+    Off,
+    /// Everything.
+    On,
+    /// Verbs and weights.
+    Operate,
+}
+
+/// Method of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Http {
+    /// `GET`, and `HEAD`, which the edge cuts short.
+    Get,
+    /// `PUT`
+    Put,
+    /// `PATCH`
+    Patch,
+    /// `DELETE`
+    Delete,
+    /// `POST`
+    Post,
+    /// Any other.
+    Other,
+}
+
+impl Http {
+    /// Reads a method.
+    pub fn parse(method: &[u8]) -> Self {
+        match method {
+            b"GET" | b"HEAD" => Self::Get,
+            b"PUT" => Self::Put,
+            b"PATCH" => Self::Patch,
+            b"DELETE" => Self::Delete,
+            b"POST" => Self::Post,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Routes a request; `path` is the raw path after the location's name, `query` what follows `?`.
+pub fn route(method: Http, path: &[u8], query: &[u8], mode: WriteMode) -> Result<Routed, Problem> {
+    let segments = segments(path)?;
+    let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
+    let Some(place) = place(&segments) else {
+        return Err(Problem::new(Code::PathNotFound, "the API has no such path"));
+    };
+    permit(&place, method, mode)?;
+    let mut query = Query::parse(query)?;
+    let zone = query.take("zone");
+    let call = call(place, method, &mut query)?;
+    query.end()?;
+    Ok(Routed { call, zone })
+}
+
+/// The segments of a path, decoded one by one; empty ones do not count, as in nginx's `$uri`.
+fn segments(path: &[u8]) -> Result<Vec<String>, Problem> {
+    if !path.is_empty() && path[0] != b'/' {
+        return Err(Problem::new(Code::PathNotFound, "the API has no such path"));
+    }
+    let mut segments = Vec::with_capacity(6);
+    for raw in path.split(|&b| b == b'/').filter(|raw| !raw.is_empty()) {
+        match decode_segment(raw) {
+            Some(segment) if segment != "." && segment != ".." => segments.push(segment),
+            _ => return Err(Problem::new(Code::BadPath, "the path cannot be decoded")),
+        }
+    }
+    Ok(segments)
+}
+
+/// A path that the API has.
+#[derive(Clone, Copy)]
+enum Place<'a> {
+    Root,
+    Zone(&'a str),
+    Flush(&'a str),
+    Upstreams,
+    Upstream(&'a str),
+    Server(&'a str, &'a str),
+    Verb(&'a str, &'a str, AdminState),
+}
+
+fn place<'a>(segments: &[&'a str]) -> Option<Place<'a>> {
+    let ["v1", rest @ ..] = segments else { return None };
+    Some(match rest {
+        [] => Place::Root,
+        ["zones", zone] => Place::Zone(zone),
+        ["zones", zone, "flush"] => Place::Flush(zone),
+        ["upstreams"] => Place::Upstreams,
+        ["upstreams", upstream] => Place::Upstream(upstream),
+        ["upstreams", upstream, "servers", server] => Place::Server(upstream, server),
+        ["upstreams", upstream, "servers", server, verb] => {
+            Place::Verb(upstream, server, AdminState::parse(verb)?)
+        }
+        _ => return None,
+    })
+}
+
+fn permit(place: &Place<'_>, method: Http, mode: WriteMode) -> Result<(), Problem> {
+    const READ: &str = "GET, HEAD";
+    const WHOLE: &str = "GET, HEAD, PUT, PATCH, DELETE";
+    let allow = match place {
+        Place::Root | Place::Zone(_) | Place::Upstreams => READ,
+        Place::Upstream(_) | Place::Server(..) => WHOLE,
+        Place::Flush(_) | Place::Verb(..) => "POST",
+    };
+    let defined = match method {
+        Http::Get => allow != "POST",
+        Http::Put | Http::Patch | Http::Delete => allow == WHOLE,
+        Http::Post => allow == "POST",
+        Http::Other => false,
+    };
+    if !defined {
+        return Err(Problem::not_allowed(allow, "the path has no such method"));
+    }
+    if method == Http::Get {
+        return Ok(());
+    }
+    match mode {
+        WriteMode::On => Ok(()),
+        WriteMode::Off => {
+            let reads = if allow == "POST" { "" } else { READ };
+            Err(Problem::not_allowed(reads, "writing is off here"))
+        }
+        WriteMode::Operate => match (place, method) {
+            (Place::Verb(..), _) | (Place::Server(..), Http::Patch) => Ok(()),
+            _ => Err(Problem::new(Code::NotPermitted, "write=operate does not cover this")),
+        },
+    }
+}
+
+fn call(place: Place<'_>, method: Http, query: &mut Query) -> Result<Call, Problem> {
+    Ok(match place {
+        Place::Root => Call::Root,
+        Place::Zone(zone) => Call::ZoneReport { zone: zone.to_owned() },
+        Place::Flush(zone) => Call::Flush { zone: zone.to_owned() },
+        Place::Upstreams => list(query)?,
+        Place::Upstream(name) => {
+            let upstream = upstream(name)?;
+            match method {
+                Http::Put => Call::PutUpstream { upstream },
+                Http::Patch => Call::PatchUpstream { upstream },
+                Http::Delete => Call::DeleteUpstream { upstream, force: flag(query, "force")? },
+                Http::Get | Http::Post | Http::Other => Call::GetUpstream { upstream },
+            }
+        }
+        Place::Server(name, server) => {
+            let (upstream, sel) = (upstream(name)?, selector(server)?);
+            match method {
+                Http::Put => Call::PutServer { upstream, sel },
+                Http::Patch => Call::PatchServer { upstream, sel },
+                Http::Delete => Call::DeleteServer { upstream, sel },
+                Http::Get | Http::Post | Http::Other => Call::GetServer { upstream, sel },
+            }
+        }
+        Place::Verb(name, server, verb) => {
+            let (upstream, sel) = (upstream(name)?, selector(server)?);
+            Call::Verb { upstream, sel, verb, opts: options(query)? }
+        }
+    })
+}
+
+fn upstream(name: &str) -> Result<UpstreamName, Problem> {
+    UpstreamName::parse(name)
+        .map_err(|error| Problem::new(Code::BadName, error.to_string()).field("upstream"))
+}
+
+fn selector(text: &str) -> Result<ServerSel, Problem> {
+    let bad = |detail: String| Problem::new(Code::BadAddress, detail).field("server");
+    if let Some(id) = text.strip_prefix("id:") {
+        let digits = !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit());
+        return match id.parse() {
+            Ok(id) if digits => Ok(ServerSel::Id(id)),
+            _ => Err(bad(format!("\"{text}\" is no id of a server"))),
+        };
+    }
+    ServerAddr::parse(text)
+        .map(ServerSel::Addr)
+        .map_err(|error| bad(format!("\"{text}\": {error}")))
+}
+
+/// Entries of a page where the query does not say.
+const PAGE: u32 = 100;
+/// Entries of a page at most.
+const PAGE_MAX: u32 = 1000;
+
+fn list(query: &mut Query) -> Result<Call, Problem> {
+    let after = match query.take("after") {
+        None => None,
+        Some(name) => Some(UpstreamName::parse(&name).map_err(|error| {
+            Problem::new(Code::BadParameter, format!("after: {error}")).field("after")
+        })?),
+    };
+    let limit = match query.take("limit") {
+        None => PAGE,
+        Some(text) => match text.parse() {
+            Ok(limit) if (1..=PAGE_MAX).contains(&limit) => limit,
+            _ => {
+                let detail = format!("\"limit\" must be a whole number from 1 to {PAGE_MAX}");
+                return Err(Problem::new(Code::BadParameter, detail).field("limit"));
+            }
+        },
+    };
+    let servers = match query.take("fields").as_deref() {
+        None => false,
+        Some("servers") => true,
+        Some(_) => {
+            let problem = Problem::new(Code::BadParameter, "\"fields\" may only be servers");
+            return Err(problem.field("fields"));
+        }
+    };
+    Ok(Call::ListUpstreams { after, limit, servers })
+}
+
+fn flag(query: &mut Query, name: &'static str) -> Result<bool, Problem> {
+    match query.take(name).as_deref() {
+        None | Some("0") => Ok(false),
+        Some("1") => Ok(true),
+        Some(_) => {
+            let detail = format!("\"{name}\" must be 0 or 1");
+            Err(Problem::new(Code::BadParameter, detail).field(name))
+        }
+    }
+}
+
+fn options(query: &mut Query) -> Result<VerbOpts, Problem> {
+    fn one<T>(
+        query: &mut Query,
+        name: &str,
+        read: impl Fn(String) -> Result<T, FieldError>,
+    ) -> Result<Option<T>, Problem> {
+        let Some(text) = query.take(name) else { return Ok(None) };
+        read(text).map(Some).map_err(|error| {
+            Problem::new(Code::BadValue, format!("\"{name}\" {error}")).field(name)
+        })
+    }
+    let text = |text: String| field::reason(&text).map(str::to_owned);
+    Ok(VerbOpts {
+        wait: one(query, "wait", |text| field::wait(&text))?,
+        ttl: one(query, "ttl", |text| field::ttl(&text))?,
+        reason: one(query, "reason", text)?,
+        min_up: one(query, "min_up", |text| {
+            let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+            field::min_up(if digits { text.parse().unwrap_or(-1) } else { -1 })
+        })?,
+        if_reason: one(query, "if_reason", text)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> UpstreamName {
+        UpstreamName::parse(text).unwrap()
+    }
+
+    fn sel(text: &str) -> ServerSel {
+        ServerSel::Addr(ServerAddr::parse(text).unwrap())
+    }
+
+    fn get(path: &str) -> Result<Call, Problem> {
+        route(Http::Get, path.as_bytes(), b"", WriteMode::Off).map(|routed| routed.call)
+    }
+
+    #[test]
+    fn paths_become_calls() {
+        let list = Call::ListUpstreams { after: None, limit: 100, servers: false };
+        assert_eq!(get("/v1"), Ok(Call::Root));
+        assert_eq!(get("/v1/"), Ok(Call::Root));
+        assert_eq!(get("/v1/zones/main/"), Ok(Call::ZoneReport { zone: "main".into() }));
+        assert_eq!(get("/v1/upstreams"), Ok(list.clone()));
+        assert_eq!(get("//v1//upstreams/"), Ok(list));
+        assert_eq!(get("/v1/upstreams/APP"), Ok(Call::GetUpstream { upstream: name("app") }));
+        let table = [
+            ("10.0.0.1:8080", sel("10.0.0.1:8080")),
+            ("unix:%2Frun%2Fa.sock", sel("unix:/run/a.sock")),
+            ("%5B::1%5D:8080", sel("[::1]:8080")),
+            ("[::1]:8080/", sel("[::1]:8080")),
+            ("id:7", ServerSel::Id(7)),
+        ];
+        for (server, sel) in table {
+            let call = get(&format!("/v1/upstreams/app/servers/{server}"));
+            assert_eq!(call, Ok(Call::GetServer { upstream: name("app"), sel }));
+        }
+    }
+
+    #[test]
+    fn a_verb_takes_its_options() {
+        let query = b"wait=30s&ttl=15m&min_up=1&reason=deploy-812&if_reason=a+b&zone=main";
+        let path = b"/v1/upstreams/app/servers/10.0.0.1:8080/down";
+        let routed = route(Http::Post, path, query, WriteMode::Operate).unwrap();
+        assert_eq!(routed.zone.as_deref(), Some("main"));
+        let opts = VerbOpts {
+            wait: Some(30_000),
+            ttl: Some(900_000),
+            reason: Some("deploy-812".into()),
+            min_up: Some(1),
+            if_reason: Some("a b".into()),
+        };
+        let (upstream, sel) = (name("app"), sel("10.0.0.1:8080"));
+        assert_eq!(routed.call, Call::Verb { upstream, sel, verb: AdminState::Down, opts });
+    }
+
+    #[test]
+    fn refusals_come_in_their_order() {
+        use Http::{Delete, Get, Other, Patch, Post, Put};
+        use WriteMode::{Off, On, Operate};
+        let table = [
+            (Get, "", "", On, Code::PathNotFound, None),
+            (Get, "/", "", On, Code::PathNotFound, None),
+            (Get, "/v2/upstreams", "", On, Code::PathNotFound, None),
+            (Get, "v1", "", On, Code::PathNotFound, None),
+            (Get, "/v1/hosts/10.0.0.1", "", On, Code::PathNotFound, None),
+            (Get, "/v1/upstreams/app/servers", "", On, Code::PathNotFound, None),
+            (Post, "/v1/upstreams/app/servers/x/kick", "", Off, Code::PathNotFound, None),
+            (Get, "/v1/upstreams/%00", "", On, Code::BadPath, None),
+            (Get, "/v1/upstreams/%zz", "", On, Code::BadPath, None),
+            (Get, "/v1/upstreams/..", "", On, Code::BadPath, None),
+            (Get, "/v1/upstreams/%2e%2e", "", On, Code::BadPath, None),
+            (Get, "/v1/upstreams/a%0ab", "", On, Code::BadPath, None),
+            (
+                Post,
+                "/v1/upstreams/app",
+                "",
+                Off,
+                Code::MethodNotAllowed,
+                Some("GET, HEAD, PUT, PATCH, DELETE"),
+            ),
+            (
+                Other,
+                "/v1/upstreams/a%2Fb",
+                "",
+                Off,
+                Code::MethodNotAllowed,
+                Some("GET, HEAD, PUT, PATCH, DELETE"),
+            ),
+            (Get, "/v1/upstreams/app/servers/x/down", "", On, Code::MethodNotAllowed, Some("POST")),
+            (Put, "/v1/upstreams", "", On, Code::MethodNotAllowed, Some("GET, HEAD")),
+            (Put, "/v1/upstreams/a%2Fb", "", Off, Code::MethodNotAllowed, Some("GET, HEAD")),
+            (Post, "/v1/upstreams/app/servers/x y/down", "", Off, Code::MethodNotAllowed, Some("")),
+            (Post, "/v1/zones/main/flush", "", Operate, Code::NotPermitted, None),
+            (Put, "/v1/upstreams/app", "", Operate, Code::NotPermitted, None),
+            (Delete, "/v1/upstreams/app/servers/x", "", Operate, Code::NotPermitted, None),
+            (Patch, "/v1/upstreams/app", "", Operate, Code::NotPermitted, None),
+            (Get, "/v1/upstreams/a%2Fb", "", On, Code::BadName, None),
+            (Get, "/v1/upstreams/app/servers/a%20b", "", On, Code::BadAddress, None),
+            (Get, "/v1/upstreams/app/servers/id:x", "", On, Code::BadAddress, None),
+            (Get, "/v1/upstreams/app/servers/id:+7", "", On, Code::BadAddress, None),
+            (Get, "/v1/upstreams", "limit=0", On, Code::BadParameter, None),
+            (Get, "/v1/upstreams", "limit=1001", On, Code::BadParameter, None),
+            (Get, "/v1/upstreams", "fields=x", On, Code::BadParameter, None),
+            (Get, "/v1/upstreams", "after=a%2Fb", On, Code::BadParameter, None),
+            (Get, "/v1/upstreams/app", "x=1", On, Code::BadParameter, None),
+            (Delete, "/v1/upstreams/app", "force=yes", On, Code::BadParameter, None),
+            (Post, "/v1/upstreams/app/servers/x/down", "wiat=30s", On, Code::BadParameter, None),
+            (Post, "/v1/upstreams/app/servers/x/down", "close=5m", On, Code::BadParameter, None),
+            (Post, "/v1/upstreams/app/servers/x/down", "wait=2h", On, Code::BadValue, None),
+            (
+                Post,
+                "/v1/upstreams/app/servers/x/down",
+                "wait=1s&wait=2s",
+                On,
+                Code::BadParameter,
+                None,
+            ),
+            (Post, "/v1/upstreams/app/servers/x/down", "min_up=-1", On, Code::BadValue, None),
+            (
+                Post,
+                "/v1/upstreams/app/servers/x/down",
+                "reason=a%0Ab",
+                On,
+                Code::BadParameter,
+                None,
+            ),
+        ];
+        for (method, path, query, mode, code, allow) in table {
+            let problem = route(method, path.as_bytes(), query.as_bytes(), mode).unwrap_err();
+            assert_eq!((problem.code, problem.allow), (code, allow), "{method:?} {path}?{query}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What a request states: bodies of `PUT` and `PATCH`, options of verbs.
+//!
+//! Every field is absent, the default (`null`) or given; [`crate::change`] decides what that means
+//! for a `PUT`, where absent is the default, and for a `PATCH`, where absent stays.
+
+use crate::addr::ServerAddr;
+use crate::server::AdminState;
+use crate::units::Secs;
+use crate::upstream::Method;
+
+/// A field of a body.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Field<T> {
+    /// Not named.
+    #[default]
+    Absent,
+    /// `null`.
+    Default,
+    /// A value.
+    Given(T),
+}
+
+impl<T> Field<T> {
+    /// Tells whether the body does not name it.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent)
+    }
+}
+
+/// Fields that servers and the defaults of an upstream share.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LimitsBody {
+    /// See [`crate::server::Params::weight`].
+    pub weight: Field<u16>,
+    /// See [`crate::server::Params::max_conns`].
+    pub max_conns: Field<u32>,
+    /// See [`crate::server::Params::max_fails`].
+    pub max_fails: Field<u32>,
+    /// See [`crate::server::Params::fail_timeout`].
+    pub fail_timeout: Field<Secs>,
+    /// See [`crate::server::Params::slow_start`].
+    pub slow_start: Field<Secs>,
+}
+
+/// When an admin state ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// It does not.
+    #[default]
+    Never,
+    /// After so many ms from now.
+    After(u64),
+    /// At a unix time in ms, of whole seconds.
+    At(u64),
+}
+
+/// The object `admin` of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdminBody {
+    /// What is wanted; where absent a `PUT` says up and a `PATCH` leaves it.
+    pub state: Option<AdminState>,
+    /// Why.
+    pub reason: String,
+    /// Until when.
+    pub end: End,
+}
+
+/// A server as a body states it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerBody {
+    /// Its address.
+    pub addr: Option<ServerAddr>,
+    /// The text of the address, where that is not the canonical one.
+    pub given: Option<String>,
+    /// Its limits.
+    pub limits: LimitsBody,
+    /// See [`crate::server::Params::backup`].
+    pub backup: Field<bool>,
+    /// See [`crate::server::Params::route`].
+    pub route: Field<String>,
+    /// Labels by key; a `PATCH` removes those that are `None`.
+    pub labels: Field<Vec<(String, Option<String>)>>,
+    /// Its admin state.
+    pub admin: Field<AdminBody>,
+}
+
+impl ServerBody {
+    /// Tells whether it names nothing but the weight: all that `write=operate` lets a `PATCH` do.
+    pub fn is_weight_only(&self) -> bool {
+        let mut rest = self.clone();
+        rest.limits.weight = Field::Absent;
+        rest.addr = None;
+        rest.given = None;
+        rest == Self::default()
+    }
+}
+
+/// An upstream as a body states it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UpstreamBody {
+    /// How peers are chosen.
+    pub method: Field<Method>,
+    /// For servers that do not say.
+    pub defaults: Field<LimitsBody>,
+    /// The whole set.
+    pub servers: Option<Vec<ServerBody>>,
+}
+
+/// Options of `up`, `down` and `drain`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerbOpts {
+    /// How long the answer may wait, ms.
+    pub wait: Option<u64>,
+    /// How long the state holds, ms.
+    pub ttl: Option<u64>,
+    /// Why.
+    pub reason: Option<String>,
+    /// How many eligible servers must remain.
+    pub min_up: Option<u32>,
+    /// Whose reason may be overridden.
+    pub if_reason: Option<String>,
+}

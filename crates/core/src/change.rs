@@ -1,0 +1,317 @@
+//! The one door: what a change makes of an upstream.
+//!
+//! [`apply`] takes the upstream as it is and gives it as it shall be, or says that nothing changes,
+//! or why it cannot be done. It never undoes the operator but by name: servers that stay keep id
+//! and admin. Setting what is already so changes nothing.
+//!
+//! A value given that already holds, by default or not, leaves what is stored as it is; so feeding
+//! an upstream with its own listing changes nothing.
+
+mod admin;
+mod put;
+
+use thiserror::Error;
+
+use crate::addr::ServerAddr;
+use crate::body::{ServerBody, UpstreamBody, VerbOpts};
+use crate::declare::DeclaredUpstream;
+use crate::field::FieldError;
+use crate::merge::merge;
+use crate::name::UpstreamName;
+use crate::server::{AdminState, CONFIG, Origin, Server};
+use crate::upstream::{Defaults, ServerSel, Upstream};
+
+/// What alters what is declared or wanted of one upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// States the whole upstream; creates it where absent.
+    PutUpstream {
+        /// What is stated.
+        body: UpstreamBody,
+    },
+    /// Alters settings that are named.
+    PatchUpstream {
+        /// What is named.
+        body: UpstreamBody,
+    },
+    /// Removes the upstream.
+    DeleteUpstream {
+        /// Also where a block names it.
+        force: bool,
+    },
+    /// States one server; creates it where absent.
+    PutServer {
+        /// Which.
+        sel: ServerSel,
+        /// What is stated.
+        body: ServerBody,
+    },
+    /// Alters fields of a server that are named.
+    PatchServer {
+        /// Which.
+        sel: ServerSel,
+        /// What is named.
+        body: ServerBody,
+    },
+    /// Removes a server.
+    DeleteServer {
+        /// Which.
+        sel: ServerSel,
+    },
+    /// `up`, `drain`, `down`.
+    Admin {
+        /// Which.
+        sel: ServerSel,
+        /// What is wanted.
+        verb: AdminState,
+        /// How.
+        opts: VerbOpts,
+    },
+    /// Ends what a `ttl` has limited.
+    ExpireTtl {
+        /// Unix ms.
+        now: u64,
+    },
+    /// A load of the configuration; `None` = no block names the upstream any more.
+    Declare(Option<DeclaredUpstream>),
+    /// Removes the upstream if it is an orphan since then or longer.
+    ExpireOrphan {
+        /// Unix ms.
+        since: u64,
+    },
+}
+
+impl Change {
+    /// Tells whether it creates what it is about: a 201.
+    pub fn creates(&self, current: Option<&Upstream>) -> bool {
+        match self {
+            Self::PutUpstream { .. } => current.is_none(),
+            Self::PutServer { sel, .. } => current.is_some_and(|c| c.find(sel).is_none()),
+            _ => false,
+        }
+    }
+
+    /// The server it is about.
+    pub fn server(&self) -> Option<&ServerSel> {
+        match self {
+            Self::PutServer { sel, .. }
+            | Self::PatchServer { sel, .. }
+            | Self::DeleteServer { sel }
+            | Self::Admin { sel, .. } => Some(sel),
+            Self::PutUpstream { .. }
+            | Self::PatchUpstream { .. }
+            | Self::DeleteUpstream { .. }
+            | Self::ExpireTtl { .. }
+            | Self::Declare(_)
+            | Self::ExpireOrphan { .. } => None,
+        }
+    }
+}
+
+/// Who does it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Actor {
+    /// User, certificate, address or source.
+    pub by: String,
+    /// Address of the client.
+    pub from: String,
+}
+
+impl Actor {
+    /// Takes texts from a request: control characters become `?`, 255 bytes at most.
+    pub fn new(by: &str, from: &str) -> Self {
+        Self { by: clean(by), from: clean(from) }
+    }
+
+    /// The configuration.
+    pub fn config() -> Self {
+        Self { by: CONFIG.to_owned(), from: String::new() }
+    }
+}
+
+fn clean(text: &str) -> String {
+    let mut clean = String::new();
+    for c in text.chars().map(|c| if c.is_control() { '?' } else { c }) {
+        if clean.len() + c.len_utf8() > 255 {
+            break;
+        }
+        clean.push(c);
+    }
+    clean
+}
+
+/// What a change needs from outside.
+pub struct Context<'a> {
+    /// Unix ms.
+    pub now: u64,
+    /// Who does it.
+    pub actor: Actor,
+    /// Gives ids that the zone never gave before.
+    pub fresh_id: &'a mut dyn FnMut() -> u64,
+    /// Tells whether a server takes new requests now.
+    pub eligible: &'a dyn Fn(&Server) -> bool,
+    /// Origin of what the change creates.
+    pub origin: Origin,
+    /// Whether a block of the configuration names the upstream.
+    pub named_by_block: bool,
+    /// What holds for upstreams that no block names, where they do not say.
+    pub keyed: Defaults,
+}
+
+/// What becomes of the upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applied {
+    /// Nothing changes: same revision, nothing written.
+    Same,
+    /// It is this from now on.
+    Set(Upstream),
+    /// It is removed.
+    Gone,
+}
+
+/// Why a change cannot be done.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ChangeError {
+    /// There is no such upstream.
+    #[error("upstream \"{0}\" not found")]
+    NoUpstream(UpstreamName),
+    /// There is no such server.
+    #[error("server \"{server}\" not found in upstream \"{upstream}\"")]
+    NoServer {
+        /// Where.
+        upstream: UpstreamName,
+        /// As asked.
+        server: String,
+    },
+    /// An address comes twice.
+    #[error("server \"{0}\" comes twice")]
+    SameAddress(ServerAddr),
+    /// A name where only addresses are supported.
+    #[error("server \"{0}\" is a name: this version resolves names of the configuration only")]
+    NameAddress(ServerAddr),
+    /// A server of the set has no address.
+    #[error("servers[{0}] has no \"server\"")]
+    NoAddress(usize),
+    /// The body names another address than the path.
+    #[error("the body names server \"{body}\", the path \"{path}\"")]
+    OtherAddress {
+        /// In the body.
+        body: ServerAddr,
+        /// In the path.
+        path: String,
+    },
+    /// The whole is stated without servers, while there are some.
+    #[error("\"servers\" is missing; say [] to remove all {0}, or PATCH to keep them")]
+    ServersMissing(usize),
+    /// Too few would remain.
+    #[error("{left} eligible servers would remain in upstream \"{upstream}\", min_up={min_up}")]
+    MinUp {
+        /// Where.
+        upstream: UpstreamName,
+        /// As asked.
+        min_up: u32,
+        /// How many.
+        left: u32,
+    },
+    /// Another reason stands.
+    #[error("server \"{server}\" is {} for another reason: \"{reason}\" by \"{by}\"", .state.as_str())]
+    IfReason {
+        /// Which.
+        server: ServerAddr,
+        /// Its admin state.
+        state: AdminState,
+        /// The reason that stands.
+        reason: String,
+        /// Who gave it.
+        by: String,
+    },
+    /// A block names it.
+    #[error(
+        "upstream \"{0}\" is named by a block of the configuration; force=1 removes it until the next reload"
+    )]
+    NamedByBlock(UpstreamName),
+    /// A source owns it.
+    #[error("server \"{server}\" is owned by {origin}; use down")]
+    OwnedBySource {
+        /// Which.
+        server: ServerAddr,
+        /// By whom.
+        origin: Origin,
+    },
+    /// A field that does not fit together with what is there.
+    #[error("field \"{field}\" {error}")]
+    Field {
+        /// Which.
+        field: &'static str,
+        /// Why.
+        error: FieldError,
+    },
+}
+
+/// Applies a change to an upstream, or to the place where it could be.
+pub fn apply(
+    current: Option<&Upstream>,
+    name: &UpstreamName,
+    change: &Change,
+    ctx: &mut Context<'_>,
+) -> Result<Applied, ChangeError> {
+    match change {
+        Change::PutUpstream { body } => put::upstream(current, name, body, ctx),
+        Change::PatchUpstream { body } => Ok(put::patch_upstream(there(current, name)?, body, ctx)),
+        Change::DeleteUpstream { force } => {
+            there(current, name)?;
+            if ctx.named_by_block && !force {
+                return Err(ChangeError::NamedByBlock(name.clone()));
+            }
+            Ok(Applied::Gone)
+        }
+        Change::PutServer { sel, body } => put::server(there(current, name)?, sel, body, ctx),
+        Change::PatchServer { sel, body } => {
+            put::patch_server(there(current, name)?, sel, body, ctx)
+        }
+        Change::DeleteServer { sel } => delete_server(there(current, name)?, sel),
+        Change::Admin { sel, verb, opts } => {
+            admin::verb(there(current, name)?, sel, *verb, opts, ctx)
+        }
+        Change::ExpireTtl { now } => {
+            Ok(current.map_or(Applied::Same, |current| admin::expire(current, *now, ctx)))
+        }
+        Change::Declare(declared) => Ok(merge(current, declared.as_ref(), ctx).0),
+        Change::ExpireOrphan { since } => {
+            let orphaned_at = current.and_then(|current| current.orphaned_at);
+            let over = orphaned_at.is_some_and(|at| at <= *since);
+            Ok(if over { Applied::Gone } else { Applied::Same })
+        }
+    }
+}
+
+fn there<'a>(
+    current: Option<&'a Upstream>,
+    name: &UpstreamName,
+) -> Result<&'a Upstream, ChangeError> {
+    current.ok_or_else(|| ChangeError::NoUpstream(name.clone()))
+}
+
+fn changed(current: &Upstream, next: Upstream) -> Applied {
+    if next == *current { Applied::Same } else { Applied::Set(next) }
+}
+
+fn find(current: &Upstream, sel: &ServerSel) -> Result<usize, ChangeError> {
+    current.position(sel).ok_or_else(|| ChangeError::NoServer {
+        upstream: current.name.clone(),
+        server: sel.to_string(),
+    })
+}
+
+fn delete_server(current: &Upstream, sel: &ServerSel) -> Result<Applied, ChangeError> {
+    let at = find(current, sel)?;
+    let Server { addr, origin, .. } = &current.servers[at];
+    if !origin.is_own() {
+        let (server, origin) = (addr.clone(), origin.clone());
+        return Err(ChangeError::OwnedBySource { server, origin });
+    }
+    let mut next = current.clone();
+    let server = next.servers.remove(at);
+    put::remember(&mut next, server);
+    Ok(Applied::Set(next))
+}

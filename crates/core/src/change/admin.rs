@@ -1,0 +1,111 @@
+//! The operator's will: verbs, the object `admin`, and the end of a `ttl`.
+
+use crate::body::{AdminBody, End, Field, VerbOpts};
+use crate::change::put::Whole;
+use crate::change::{Applied, ChangeError, Context, find};
+use crate::field::FieldError;
+use crate::server::{Admin, AdminState};
+use crate::upstream::{ServerSel, Upstream};
+
+/// What the object `admin` of a body makes of the admin state.
+pub(super) fn state_admin(
+    admin: &Admin,
+    body: &Field<AdminBody>,
+    whole: Whole,
+    ctx: &Context<'_>,
+) -> Result<Admin, ChangeError> {
+    let up = AdminBody { state: Some(AdminState::Up), ..AdminBody::default() };
+    let body = match body {
+        Field::Absent => return Ok(admin.clone()),
+        Field::Default => &up,
+        Field::Given(body) => body,
+    };
+    let otherwise = if whole == Whole::Yes { AdminState::Up } else { admin.state };
+    let state = body.state.unwrap_or(otherwise);
+    if state == AdminState::Up && body.end != End::Never {
+        return Err(ChangeError::Field { field: "admin", error: FieldError::EndOfUp });
+    }
+    Ok(set_admin(admin, state, &body.reason, body.end, ctx))
+}
+
+/// Sets state, end and reason together; what is already so stays with its actor and time.
+fn set_admin(admin: &Admin, state: AdminState, reason: &str, end: End, ctx: &Context<'_>) -> Admin {
+    // A state whose end has passed is over.
+    let (state, reason) = match end {
+        End::At(at) if at <= ctx.now => (AdminState::Up, ""),
+        _ => (state, reason),
+    };
+    let (until, same_end) = match end {
+        _ if state == AdminState::Up => (None, admin.until.is_none()),
+        End::Never => (None, admin.until.is_none()),
+        End::After(ms) => (Some(ctx.now.saturating_add(ms)), false),
+        // Such an end comes from a listing, which shows whole seconds.
+        End::At(at) => (Some(at), admin.until.is_some_and(|until| until / 1000 == at / 1000)),
+    };
+    if state == admin.state && reason == admin.reason && same_end {
+        return admin.clone();
+    }
+    Admin {
+        state,
+        since: ctx.now,
+        until,
+        reason: reason.to_owned(),
+        by: ctx.actor.by.clone(),
+        from: ctx.actor.from.clone(),
+    }
+}
+
+/// `up`, `drain`, `down`.
+pub(super) fn verb(
+    current: &Upstream,
+    sel: &ServerSel,
+    verb: AdminState,
+    opts: &VerbOpts,
+    ctx: &Context<'_>,
+) -> Result<Applied, ChangeError> {
+    let at = find(current, sel)?;
+    let server = &current.servers[at];
+    let stands = &server.admin;
+    if let Some(reason) = &opts.if_reason
+        && stands.state != AdminState::Up
+        && stands.reason != *reason
+    {
+        return Err(ChangeError::IfReason {
+            server: server.addr.clone(),
+            state: stands.state,
+            reason: stands.reason.clone(),
+            by: stands.by.clone(),
+        });
+    }
+    let end = opts.ttl.map_or(End::Never, End::After);
+    let wanted = set_admin(stands, verb, opts.reason.as_deref().unwrap_or(""), end, ctx);
+    if wanted == *stands {
+        return Ok(Applied::Same);
+    }
+    if let Some(min_up) = opts.min_up
+        && verb != AdminState::Up
+    {
+        let others = current.servers.iter().enumerate().filter(|&(i, _)| i != at);
+        let left = others.filter(|(_, server)| (ctx.eligible)(server)).count();
+        let left = u32::try_from(left).unwrap_or(u32::MAX);
+        if left < min_up {
+            return Err(ChangeError::MinUp { upstream: current.name.clone(), min_up, left });
+        }
+    }
+    let mut next = current.clone();
+    next.servers[at].admin = wanted;
+    Ok(Applied::Set(next))
+}
+
+/// The end of every `ttl` that has come.
+pub(super) fn expire(current: &Upstream, now: u64, ctx: &Context<'_>) -> Applied {
+    let over = |admin: &Admin| admin.until.is_some_and(|until| until <= now);
+    if !current.servers.iter().any(|server| over(&server.admin)) {
+        return Applied::Same;
+    }
+    let mut next = current.clone();
+    for server in next.servers.iter_mut().filter(|server| over(&server.admin)) {
+        server.admin = set_admin(&server.admin, AdminState::Up, "", End::Never, ctx);
+    }
+    Applied::Set(next)
+}

@@ -1,0 +1,177 @@
+//! The rules of single fields, said once for the API, the configuration and every other source.
+
+use thiserror::Error;
+
+use crate::units::{Secs, UnitError, parse_millis};
+
+/// `max_conns` stops here: a peer's word in the zone counts requests in 20 bits.
+pub const MAX_CONNS: u32 = (1 << 20) - 1;
+/// The longest `reason`, in bytes.
+pub const MAX_REASON: usize = 255;
+/// The longest `route`, in bytes.
+pub const MAX_ROUTE: usize = 32;
+/// How many labels a server may have.
+pub const MAX_LABELS: usize = 16;
+/// The longest key or value of a label, in bytes.
+pub const MAX_LABEL: usize = 64;
+/// The longest `wait`, in milliseconds: an hour.
+pub const MAX_WAIT: u64 = 3_600_000;
+
+/// Why a value does not fit its field; the text completes `field "…" …`.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum FieldError {
+    /// A number out of its range.
+    #[error("must be a whole number from 0 to {max}")]
+    Range {
+        /// The largest.
+        max: u32,
+    },
+    /// No time.
+    #[error("is {0}")]
+    Time(UnitError),
+    /// A time that may not be zero.
+    #[error("must be more than 0")]
+    Zero,
+    /// A wait over an hour.
+    #[error("must be at most 1h")]
+    WaitTooLong,
+    /// A text that is too long.
+    #[error("must have at most {max} bytes")]
+    TooLong {
+        /// The most bytes.
+        max: usize,
+    },
+    /// A control character.
+    #[error("must not have control characters")]
+    Control,
+    /// The key of a label is empty or has a colon.
+    #[error("must have keys that are not empty and have no colon")]
+    LabelKey,
+    /// More labels than fit.
+    #[error("must have at most {MAX_LABELS} labels")]
+    Labels,
+    /// An end of what has none.
+    #[error("has no end while it is up")]
+    EndOfUp,
+    /// Part of a later version.
+    #[error("is not available in this version")]
+    NotYet,
+}
+
+/// A weight.
+pub fn weight(value: i64) -> Result<u16, FieldError> {
+    u16::try_from(value).map_err(|_| FieldError::Range { max: u32::from(u16::MAX) })
+}
+
+/// A limit of connections; 0 is none.
+pub fn max_conns(value: i64) -> Result<u32, FieldError> {
+    ranged(value, MAX_CONNS)
+}
+
+/// How many failures switch a peer off; 0 never does.
+pub fn max_fails(value: i64) -> Result<u32, FieldError> {
+    ranged(value, u32::from(u16::MAX))
+}
+
+/// How many eligible servers must remain.
+pub fn min_up(value: i64) -> Result<u32, FieldError> {
+    ranged(value, 1_000_000)
+}
+
+/// A time of nginx's form, in seconds.
+pub fn seconds(text: &str) -> Result<Secs, FieldError> {
+    Secs::parse(text).map_err(FieldError::Time)
+}
+
+/// The ramp of a new peer: only none, until it is built.
+pub fn slow_start(value: Secs) -> Result<Secs, FieldError> {
+    if value == Secs(0) { Ok(value) } else { Err(FieldError::NotYet) }
+}
+
+/// How long an admin state holds, in milliseconds.
+pub fn ttl(text: &str) -> Result<u64, FieldError> {
+    match parse_millis(text).map_err(FieldError::Time)? {
+        0 => Err(FieldError::Zero),
+        ms => Ok(ms),
+    }
+}
+
+/// How long a request waits, in milliseconds; 0 does not.
+pub fn wait(text: &str) -> Result<u64, FieldError> {
+    match parse_millis(text).map_err(FieldError::Time)? {
+        ms if ms > MAX_WAIT => Err(FieldError::WaitTooLong),
+        ms => Ok(ms),
+    }
+}
+
+/// The reason of an admin state.
+pub fn reason(text: &str) -> Result<&str, FieldError> {
+    printable(text, MAX_REASON)
+}
+
+/// What `sticky` calls a server.
+pub fn route(text: &str) -> Result<&str, FieldError> {
+    printable(text, MAX_ROUTE)
+}
+
+/// The key of a label.
+pub fn label_key(text: &str) -> Result<&str, FieldError> {
+    if text.is_empty() || text.contains(':') {
+        return Err(FieldError::LabelKey);
+    }
+    printable(text, MAX_LABEL)
+}
+
+/// The value of a label.
+pub fn label_value(text: &str) -> Result<&str, FieldError> {
+    printable(text, MAX_LABEL)
+}
+
+fn ranged(value: i64, max: u32) -> Result<u32, FieldError> {
+    u32::try_from(value).ok().filter(|&n| n <= max).ok_or(FieldError::Range { max })
+}
+
+fn printable(text: &str, max: usize) -> Result<&str, FieldError> {
+    if text.len() > max {
+        return Err(FieldError::TooLong { max });
+    }
+    if text.chars().any(char::is_control) {
+        return Err(FieldError::Control);
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_stay_in_their_range() {
+        assert_eq!(weight(0), Ok(0));
+        assert_eq!(weight(65_535), Ok(65_535));
+        assert!(weight(-1).is_err() && weight(65_536).is_err());
+        assert_eq!(max_conns(1_048_575), Ok(MAX_CONNS));
+        let error = max_conns(1_048_576).unwrap_err();
+        assert_eq!(error.to_string(), "must be a whole number from 0 to 1048575");
+        assert!(max_fails(65_536).is_err());
+    }
+
+    #[test]
+    fn texts_are_short_and_printable() {
+        assert!(reason(&"é".repeat(127)).is_ok());
+        assert_eq!(reason(&"é".repeat(128)), Err(FieldError::TooLong { max: 255 }));
+        for bad in ["a\nb", "\0", "\u{7f}", "\u{85}"] {
+            assert_eq!(reason(bad), Err(FieldError::Control));
+        }
+        assert!(label_key("").is_err() && label_key("a:b").is_err() && label_value("").is_ok());
+        assert!(route(&"r".repeat(33)).is_err());
+    }
+
+    #[test]
+    fn times_of_verbs_have_their_bounds() {
+        assert_eq!(wait("1h"), Ok(MAX_WAIT));
+        assert_eq!(wait("3601"), Err(FieldError::WaitTooLong));
+        assert_eq!(ttl("0"), Err(FieldError::Zero));
+        assert_eq!(ttl("15m"), Ok(900_000));
+    }
+}

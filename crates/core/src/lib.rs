@@ -1,0 +1,30 @@
+//! The model of peerage: what an upstream is, how it changes, and how it is said.
+//!
+//! Everything here is a function of its arguments: no nginx, no I/O, no clock, no threads, no
+//! environment. Time, ids, randomness and live facts come in as arguments; what should happen goes
+//! out as a value. The edge gathers, calls once, and acts on the answer.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+#![cfg_attr(not(test), warn(clippy::unwrap_used))]
+
+pub mod addr;
+pub mod api;
+pub mod body;
+pub mod change;
+pub mod counters;
+pub mod crc;
+pub mod declare;
+pub mod field;
+pub mod json;
+pub mod merge;
+pub mod name;
+pub mod passive;
+pub mod record;
+pub mod select;
+pub mod server;
+pub mod snapshot;
+pub mod state;
+pub mod time;
+pub mod units;
+pub mod upstream;

@@ -1,0 +1,180 @@
+//! Names of upstreams and the globs that fence them.
+//!
+//! A name is 1 to 255 bytes of `[A-Za-z0-9._~:@-]`, compared in ASCII lower case; it is kept in
+//! lower case, so that equality of the text is equality of the name.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// The longest name, in bytes.
+pub const MAX_LEN: usize = 255;
+
+/// Name of an upstream: valid and in lower case by construction.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct UpstreamName(Box<str>);
+
+/// Why a text is no name of an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum NameError {
+    /// No byte at all.
+    #[error("an upstream name may not be empty")]
+    Empty,
+    /// More than 255 bytes.
+    #[error("an upstream name has at most {MAX_LEN} bytes")]
+    TooLong,
+    /// A byte outside the set.
+    #[error(
+        "an upstream name has only letters, digits and \".\", \"_\", \"~\", \":\", \"@\", \"-\""
+    )]
+    BadByte,
+}
+
+impl UpstreamName {
+    /// Takes a text over, in lower case.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        check(text.as_bytes())?;
+        Ok(Self(text.to_ascii_lowercase().into_boxed_str()))
+    }
+
+    /// The name in lower case.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Folds the value of a variable to a name without allocating; `None` where it is no name.
+///
+/// For the request path: the result is what [`UpstreamName::as_str`] of the same text gives.
+pub fn fold<'b>(raw: &[u8], buffer: &'b mut [u8; MAX_LEN]) -> Option<&'b str> {
+    check(raw).ok()?;
+    let folded = &mut buffer[..raw.len()];
+    folded.copy_from_slice(raw);
+    folded.make_ascii_lowercase();
+    std::str::from_utf8(folded).ok()
+}
+
+fn check(raw: &[u8]) -> Result<(), NameError> {
+    if raw.is_empty() {
+        return Err(NameError::Empty);
+    }
+    if raw.len() > MAX_LEN {
+        return Err(NameError::TooLong);
+    }
+    let fits = |b: &u8| b.is_ascii_alphanumeric() || b"._~:@-".contains(b);
+    if raw.iter().all(fits) { Ok(()) } else { Err(NameError::BadByte) }
+}
+
+impl fmt::Display for UpstreamName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for UpstreamName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+impl TryFrom<String> for UpstreamName {
+    type Error = NameError;
+    fn try_from(text: String) -> Result<Self, NameError> {
+        Self::parse(&text)
+    }
+}
+
+impl From<UpstreamName> for String {
+    fn from(name: UpstreamName) -> Self {
+        name.0.into()
+    }
+}
+
+/// A pattern of `match=`: `*` stands for any run of bytes, `?` for one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Glob(Box<str>);
+
+impl Glob {
+    /// Takes a pattern over; its other bytes must be those of a name.
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        let plain = text.replace(['*', '?'], "-");
+        check(plain.as_bytes())?;
+        Ok(Self(text.to_ascii_lowercase().into_boxed_str()))
+    }
+
+    /// The pattern in lower case.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Tells whether a name in lower case fits.
+    pub fn matches(&self, name: &str) -> bool {
+        let (glob, name) = (self.0.as_bytes(), name.as_bytes());
+        let (mut g, mut n) = (0, 0);
+        let mut retry: Option<(usize, usize)> = None;
+        while n < name.len() {
+            if g < glob.len() && glob[g] == b'*' {
+                retry = Some((g, n));
+                g += 1;
+            } else if g < glob.len() && (glob[g] == b'?' || glob[g] == name[n]) {
+                g += 1;
+                n += 1;
+            } else if let Some((star, from)) = retry {
+                retry = Some((star, from + 1));
+                g = star + 1;
+                n = from + 1;
+            } else {
+                return false;
+            }
+        }
+        glob[g..].iter().all(|&b| b == b'*')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_kept_in_lower_case() {
+        assert_eq!(UpstreamName::parse("App-1.X_~:@").unwrap().as_str(), "app-1.x_~:@");
+        let mut buffer = [0; MAX_LEN];
+        assert_eq!(fold(b"APP", &mut buffer), Some("app"));
+        assert_eq!(fold(b"a/b", &mut buffer), None);
+    }
+
+    #[test]
+    fn hostile_names_are_refused() {
+        assert_eq!(UpstreamName::parse(""), Err(NameError::Empty));
+        assert_eq!(UpstreamName::parse(&"a".repeat(256)), Err(NameError::TooLong));
+        assert!(UpstreamName::parse(&"a".repeat(255)).is_ok());
+        for bad in ["a/b", "a b", "a\0", "a\n", "é", "a%", "<a>", "a\"", "a\\"] {
+            assert_eq!(UpstreamName::parse(bad), Err(NameError::BadByte), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_glob_matches_runs_and_single_bytes() {
+        let table = [
+            ("svc-*", "svc-a", true),
+            ("svc-*", "svc-", true),
+            ("SVC-*", "svc-a", true),
+            ("svc-*", "xsvc-a", false),
+            ("*", "", true),
+            ("*a*b", "xxaxxb", true),
+            ("*a*b", "xxaxxbc", false),
+            ("a?c", "abc", true),
+            ("a?c", "ac", false),
+            ("**x", "yyx", true),
+            ("app", "app", true),
+            ("app", "apps", false),
+        ];
+        for (glob, name, fits) in table {
+            assert_eq!(Glob::parse(glob).unwrap().matches(name), fits, "{glob} {name}");
+        }
+        assert!(Glob::parse("a/b").is_err());
+        assert!(Glob::parse("").is_err());
+    }
+}

@@ -1,0 +1,52 @@
+//! The compact binary form of what the zone keeps cold: servers and settings.
+//!
+//! The form is the zone's own and goes with its layout version; it is never in a file. Bytes after
+//! a record are ignored, so that it may be padded to whole words.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::addr::ServerAddr;
+use crate::name::UpstreamName;
+use crate::server::{Declared, Origin, Server};
+use crate::upstream::{Settings, Upstream};
+
+/// Bytes that are no record of the kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("cannot decode the record")]
+pub struct RecordError;
+
+/// A server, whole.
+pub fn encode_server(server: &Server) -> Vec<u8> {
+    encode(server)
+}
+
+/// The server of a record.
+pub fn decode_server(bytes: &[u8]) -> Result<Server, RecordError> {
+    decode(bytes)
+}
+
+/// An upstream without its servers.
+pub fn encode_upstream_cold(upstream: &Upstream) -> Vec<u8> {
+    let Upstream { name, origin, settings, declared, servers: _, removed, orphaned_at } = upstream;
+    encode(&(name.as_str(), origin, settings, declared, removed, orphaned_at))
+}
+
+/// The upstream of a record; its list of servers is empty.
+pub fn decode_upstream_cold(bytes: &[u8]) -> Result<Upstream, RecordError> {
+    let cold: Cold = decode(bytes)?;
+    let (name, origin, settings, declared, removed, orphaned_at) = cold;
+    Ok(Upstream { name, origin, settings, declared, servers: Vec::new(), removed, orphaned_at })
+}
+
+type Cold =
+    (UpstreamName, Origin, Settings, Option<Settings>, Vec<(ServerAddr, Declared)>, Option<u64>);
+
+fn encode<T: Serialize>(value: &T) -> Vec<u8> {
+    // A vector takes any length and no type of the model refuses to be written.
+    postcard::to_allocvec(value).unwrap_or_default()
+}
+
+fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, RecordError> {
+    postcard::take_from_bytes(bytes).map(|(value, _)| value).map_err(|_| RecordError)
+}

@@ -1,0 +1,231 @@
+//! A server of an upstream: what is declared of it and what the operator wants of it.
+//!
+//! Live facts (requests in flight, failures, counters) are not here: they are the zone's.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::addr::ServerAddr;
+use crate::units::Secs;
+use crate::upstream::Defaults;
+
+/// What is declared of a server; `None` is the default of its upstream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Params {
+    /// Share of requests; 0 takes none that is not bound to it.
+    pub weight: Option<u16>,
+    /// Most requests at a time; 0 is no limit.
+    pub max_conns: Option<u32>,
+    /// Failures within `fail_timeout` that switch it off; 0 is never.
+    pub max_fails: Option<u32>,
+    /// Time in which failures count, and for which it is off.
+    pub fail_timeout: Option<Secs>,
+    /// Ramp of a new or recovered peer.
+    pub slow_start: Option<Secs>,
+    /// Used when no primary is eligible.
+    pub backup: bool,
+    /// What `sticky` calls it.
+    pub route: String,
+    /// Free texts, by key.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What holds for a server: its own parameters over its upstream's over what is built in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// See [`Params::weight`].
+    pub weight: u16,
+    /// See [`Params::max_conns`].
+    pub max_conns: u32,
+    /// See [`Params::max_fails`].
+    pub max_fails: u32,
+    /// See [`Params::fail_timeout`].
+    pub fail_timeout: Secs,
+    /// See [`Params::slow_start`].
+    pub slow_start: Secs,
+}
+
+impl Limits {
+    /// What holds where nobody says anything.
+    pub const BUILT_IN: Self =
+        Self { weight: 1, max_conns: 0, max_fails: 1, fail_timeout: Secs(10), slow_start: Secs(0) };
+
+    /// What holds for a server with `params` in an upstream with `defaults`.
+    pub fn of(params: &Params, defaults: &Defaults) -> Self {
+        let base = defaults.limits();
+        Self {
+            weight: params.weight.unwrap_or(base.weight),
+            max_conns: params.max_conns.unwrap_or(base.max_conns),
+            max_fails: params.max_fails.unwrap_or(base.max_fails),
+            fail_timeout: params.fail_timeout.unwrap_or(base.fail_timeout),
+            slow_start: params.slow_start.unwrap_or(base.slow_start),
+        }
+    }
+}
+
+/// What the operator wants of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AdminState {
+    /// It takes requests.
+    #[default]
+    Up,
+    /// It takes only requests that are bound to it.
+    Drain,
+    /// It takes none.
+    Down,
+}
+
+impl AdminState {
+    /// The word of the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Drain => "drain",
+            Self::Down => "down",
+        }
+    }
+
+    /// Reads the word of the API.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Up, Self::Drain, Self::Down].into_iter().find(|state| state.as_str() == text)
+    }
+}
+
+/// The admin state with who set it, when and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admin {
+    /// What is wanted.
+    pub state: AdminState,
+    /// Since when, unix ms; 0 = it was never set.
+    pub since: u64,
+    /// When it goes back to up, unix ms.
+    pub until: Option<u64>,
+    /// Why; up to 255 bytes.
+    pub reason: String,
+    /// Who.
+    pub by: String,
+    /// From where.
+    pub from: String,
+}
+
+impl Admin {
+    /// Tells whether it stands as the configuration set it, not an operator.
+    ///
+    /// An operator may be called "config" too, but comes from somewhere.
+    pub fn is_config(&self) -> bool {
+        self.by == CONFIG && self.from.is_empty()
+    }
+}
+
+/// The actor of `down` and `drain` in a server line.
+pub const CONFIG: &str = "config";
+
+/// Who declared a server or an upstream first.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Origin {
+    /// nginx's configuration.
+    Config,
+    /// The API.
+    Api,
+    /// A Consul, by its name.
+    Consul(String),
+    /// A Redis, by its name.
+    Redis(String),
+}
+
+impl Origin {
+    /// Tells whether the configuration or the API owns it, so that the API may remove it.
+    pub fn is_own(&self) -> bool {
+        matches!(self, Self::Config | Self::Api)
+    }
+
+    /// Reads what [`fmt::Display`] writes.
+    pub fn parse(text: &str) -> Option<Self> {
+        match text.split_once(':') {
+            None if text == "config" => Some(Self::Config),
+            None if text == "api" => Some(Self::Api),
+            Some(("consul", name)) => Some(Self::Consul(name.to_owned())),
+            Some(("redis", name)) => Some(Self::Redis(name.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Config => f.write_str("config"),
+            Self::Api => f.write_str("api"),
+            Self::Consul(name) => write!(f, "consul:{name}"),
+            Self::Redis(name) => write!(f, "redis:{name}"),
+        }
+    }
+}
+
+/// What the configuration said of a server at the last accepted load.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Declared {
+    /// The parameters of its line.
+    pub params: Params,
+    /// Its first admin state.
+    pub admin: AdminState,
+}
+
+/// A server of an upstream.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Server {
+    /// Stable over reload and restart, never reused in the zone's life.
+    pub id: u64,
+    /// Its key in the upstream.
+    pub addr: ServerAddr,
+    /// The address as given, where that differs from the canonical text.
+    pub given: Option<String>,
+    /// Who declared it first.
+    pub origin: Origin,
+    /// What holds for it now.
+    pub params: Params,
+    /// What the operator wants of it.
+    pub admin: Admin,
+    /// What the configuration said at the last accepted load; `None` = it does not name it.
+    pub declared: Option<Declared>,
+    /// The addresses of a name, resolved at load.
+    pub addrs: Vec<SocketAddr>,
+}
+
+impl Server {
+    /// The text as given, else the canonical one: what `hash consistent` hashes.
+    pub fn text(&self) -> String {
+        self.given.clone().unwrap_or_else(|| self.addr.to_string())
+    }
+
+    /// What holds for it in an upstream with `defaults`.
+    pub fn limits(&self, defaults: &Defaults) -> Limits {
+        Limits::of(&self.params, defaults)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parameter_goes_over_the_default_over_what_is_built_in() {
+        let defaults = Defaults { weight: Some(5), max_fails: Some(7), ..Defaults::default() };
+        let params = Params { weight: Some(3), ..Params::default() };
+        let limits = Limits::of(&params, &defaults);
+        assert_eq!((limits.weight, limits.max_fails, limits.fail_timeout), (3, 7, Secs(10)));
+        assert_eq!(Limits::of(&Params::default(), &Defaults::default()), Limits::BUILT_IN);
+    }
+
+    #[test]
+    fn origins_read_back() {
+        for text in ["config", "api", "consul:dc1:web", "redis:routes"] {
+            assert_eq!(Origin::parse(text).unwrap().to_string(), text);
+        }
+        assert_eq!(Origin::parse("file"), None);
+    }
+}

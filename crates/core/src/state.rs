@@ -1,0 +1,274 @@
+//! What a server is doing and why, from what is declared, wanted and shown.
+
+use serde::Serialize;
+
+use crate::addr::ServerAddr;
+use crate::counters::Counters;
+use crate::server::{Admin, AdminState, Limits, Server};
+
+/// The `state` of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It takes requests, or would when its turn comes.
+    Up,
+    /// It takes only what is bound to it.
+    Draining,
+    /// It is taken down.
+    Down,
+    /// It takes none for now.
+    Unavail,
+    /// Its first check is not over.
+    Checking,
+    /// Its check failed.
+    Unhealthy,
+}
+
+impl State {
+    /// Every state, in the order of listings.
+    pub const ALL: [Self; 6] =
+        [Self::Up, Self::Draining, Self::Down, Self::Unavail, Self::Checking, Self::Unhealthy];
+
+    /// The word of the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Draining => "draining",
+            Self::Down => "down",
+            Self::Unavail => "unavail",
+            Self::Checking => "checking",
+            Self::Unhealthy => "unhealthy",
+        }
+    }
+}
+
+/// The `code` of `why`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WhyCode {
+    /// An operator or the configuration took it down.
+    DownBy,
+    /// Its host is taken down.
+    HostDownBy,
+    /// It is set to drain.
+    Draining,
+    /// Its weight is 0.
+    WeightZero,
+    /// A backup while primaries are eligible.
+    BackupIdle,
+    /// As many requests as it may have.
+    MaxConns,
+    /// It failed too often of late.
+    MaxFails,
+    /// Its check failed.
+    CheckFailed,
+    /// Its first check is not over.
+    Checking,
+    /// It is ejected as an outlier.
+    Ejected,
+    /// It is ramping up.
+    SlowStart,
+    /// A source has dropped it and is not yet believed.
+    Held,
+    /// Its name has no address.
+    NotResolved,
+    /// An outside checker says so.
+    External,
+}
+
+/// Why a server is in its state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Why {
+    /// For tools.
+    pub code: WhyCode,
+    /// For people.
+    pub text: String,
+}
+
+/// What health and load show of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// `max_fails` was reached and `fail_timeout` is not over.
+    pub failed: bool,
+    /// `max_conns` requests are in flight.
+    pub full: bool,
+    /// A name without an address.
+    pub unresolved: bool,
+    /// A backup, while a primary is eligible.
+    pub backup_idle: bool,
+}
+
+/// All that is live of a server, as a listing shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Live {
+    /// What decides its state.
+    pub facts: Facts,
+    /// What was counted, requests in flight among it.
+    pub counters: Counters,
+}
+
+/// Tells whether a server takes a new request that is not bound to it.
+///
+/// An idle backup does not count as out: it would take the request if its turn came.
+pub fn eligible(admin: AdminState, limits: &Limits, facts: &Facts) -> bool {
+    let Facts { failed, full, unresolved, backup_idle: _ } = *facts;
+    admin == AdminState::Up && limits.weight > 0 && !failed && !full && !unresolved
+}
+
+/// The first of the facts that decide, in the order of the contract.
+pub fn reason(admin: AdminState, limits: &Limits, facts: &Facts) -> Option<WhyCode> {
+    match admin {
+        AdminState::Down => return Some(WhyCode::DownBy),
+        AdminState::Drain => return Some(WhyCode::Draining),
+        AdminState::Up => {}
+    }
+    let order = [
+        (facts.failed, WhyCode::MaxFails),
+        (facts.full, WhyCode::MaxConns),
+        (facts.unresolved, WhyCode::NotResolved),
+        (limits.weight == 0, WhyCode::WeightZero),
+        (facts.backup_idle, WhyCode::BackupIdle),
+    ];
+    order.into_iter().find_map(|(holds, code)| holds.then_some(code))
+}
+
+/// The state that a reason gives.
+pub fn state(reason: Option<WhyCode>) -> State {
+    let Some(code) = reason else { return State::Up };
+    match code {
+        WhyCode::HostDownBy | WhyCode::DownBy => State::Down,
+        WhyCode::Draining => State::Draining,
+        WhyCode::Checking => State::Checking,
+        WhyCode::CheckFailed | WhyCode::External => State::Unhealthy,
+        WhyCode::MaxFails | WhyCode::Ejected | WhyCode::MaxConns | WhyCode::NotResolved => {
+            State::Unavail
+        }
+        WhyCode::WeightZero | WhyCode::BackupIdle | WhyCode::SlowStart | WhyCode::Held => State::Up,
+    }
+}
+
+/// State and reason of a server, the reason with its text.
+pub fn verdict(server: &Server, limits: &Limits, facts: &Facts) -> (State, Option<Why>) {
+    let code = reason(server.admin.state, limits, facts);
+    let why = code.map(|code| Why { code, text: text(code, &server.addr, &server.admin, limits) });
+    (state(code), why)
+}
+
+fn text(code: WhyCode, addr: &ServerAddr, admin: &Admin, limits: &Limits) -> String {
+    match code {
+        WhyCode::DownBy if admin.is_config() => "down in the configuration".to_owned(),
+        WhyCode::Draining if admin.is_config() => "drain in the configuration".to_owned(),
+        WhyCode::DownBy => actor("taken down", admin),
+        WhyCode::Draining => actor("set to drain", admin),
+        WhyCode::WeightZero => "weight is 0".to_owned(),
+        WhyCode::BackupIdle => "backup: primaries are eligible".to_owned(),
+        WhyCode::MaxConns => format!("max_conns={} reached", limits.max_conns),
+        WhyCode::MaxFails => format!(
+            "max_fails={} reached, off for fail_timeout={}",
+            limits.max_fails, limits.fail_timeout
+        ),
+        WhyCode::NotResolved => format!("\"{addr}\" has no address"),
+        WhyCode::HostDownBy => "its host is taken down".to_owned(),
+        WhyCode::CheckFailed => "its check failed".to_owned(),
+        WhyCode::Checking => "its first check is not over".to_owned(),
+        WhyCode::Ejected => "ejected as an outlier".to_owned(),
+        WhyCode::SlowStart => "ramping up".to_owned(),
+        WhyCode::Held => "kept though its source dropped it".to_owned(),
+        WhyCode::External => "an outside checker says so".to_owned(),
+    }
+}
+
+fn actor(what: &str, admin: &Admin) -> String {
+    let mut text = what.to_owned();
+    if !admin.by.is_empty() {
+        text.push_str(" by ");
+        text.push_str(&admin.by);
+    }
+    if !admin.reason.is_empty() {
+        text.push_str(": ");
+        text.push_str(&admin.reason);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::{Origin, Params};
+
+    fn server(admin: Admin) -> Server {
+        Server {
+            id: 7,
+            addr: ServerAddr::parse("10.0.0.1:8080").unwrap(),
+            given: None,
+            origin: Origin::Api,
+            params: Params::default(),
+            admin,
+            declared: None,
+            addrs: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_first_fact_of_the_order_decides() {
+        let all = Facts { failed: true, full: true, unresolved: true, backup_idle: true };
+        let zero = Limits { weight: 0, ..Limits::BUILT_IN };
+        let one = Limits::BUILT_IN;
+        let none = Facts::default();
+        let table = [
+            (AdminState::Down, zero, all, State::Down, Some(WhyCode::DownBy)),
+            (AdminState::Drain, zero, all, State::Draining, Some(WhyCode::Draining)),
+            (AdminState::Up, zero, all, State::Unavail, Some(WhyCode::MaxFails)),
+            (
+                AdminState::Up,
+                zero,
+                Facts { failed: false, ..all },
+                State::Unavail,
+                Some(WhyCode::MaxConns),
+            ),
+            (
+                AdminState::Up,
+                zero,
+                Facts { unresolved: true, ..none },
+                State::Unavail,
+                Some(WhyCode::NotResolved),
+            ),
+            (AdminState::Up, zero, none, State::Up, Some(WhyCode::WeightZero)),
+            (
+                AdminState::Up,
+                one,
+                Facts { backup_idle: true, ..none },
+                State::Up,
+                Some(WhyCode::BackupIdle),
+            ),
+            (AdminState::Up, one, none, State::Up, None),
+        ];
+        for (admin, limits, facts, state, code) in table {
+            let server = server(Admin { state: admin, ..Admin::default() });
+            let (is, why) = verdict(&server, &limits, &facts);
+            assert_eq!((is, why.map(|why| why.code)), (state, code), "{admin:?} {facts:?}");
+            let takes = code.is_none() || code == Some(WhyCode::BackupIdle);
+            assert_eq!(eligible(admin, &limits, &facts), takes);
+        }
+    }
+
+    #[test]
+    fn the_text_names_actor_and_reason() {
+        let table = [
+            ("ci", "deploy-812", "taken down by ci: deploy-812"),
+            ("ci", "", "taken down by ci"),
+            ("", "x", "taken down: x"),
+            ("config", "", "down in the configuration"),
+        ];
+        for (by, reason, text) in table {
+            let admin = Admin {
+                state: AdminState::Down,
+                by: by.into(),
+                reason: reason.into(),
+                ..Admin::default()
+            };
+            let (_, why) = verdict(&server(admin), &Limits::BUILT_IN, &Facts::default());
+            assert_eq!(why.unwrap().text, text);
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Which granules are given out: a bitmap, searched from hints, first fit.
+//!
+//! Nothing is kept inside blocks, so no stray write can break the allocator, neighbours of a freed
+//! block join it by themselves, and after a writer's death the whole is rebuilt from what is
+//! reachable.
+
+use crate::head::{self, BITMAP, FREE, HINT_COUNT, HINTS, RESERVE, SPAN};
+use crate::point;
+use crate::region::{GRANULE, Ref, Region};
+use crate::sync::{AtomicU64, Ordering::Relaxed};
+
+/// Figures of the memory, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The region.
+    pub total: u64,
+    /// Given out, with the head and the bitmap.
+    pub used: u64,
+    /// Free, the reserve included.
+    pub free: u64,
+    /// Kept for privileged allocations.
+    pub reserve: u64,
+    /// The longest free run.
+    pub largest: u64,
+}
+
+/// Sizes that have a hint of their own; larger ones share one for each doubling.
+const EXACT: u32 = if cfg!(loom) { 2 } else { 64 };
+
+/// The allocator of a region. All but `usage` under the lock.
+#[derive(Clone, Copy)]
+pub(crate) struct Arena {
+    region: Region,
+    bits: &'static [AtomicU64],
+    first: u32,
+    end: u32,
+}
+
+impl Arena {
+    /// Lays out the bitmap after the head; everything beyond is free.
+    pub(crate) fn format(region: Region) -> Option<Self> {
+        let words = region.all().len();
+        let total = words / crate::region::WORDS_PER_GRANULE;
+        let bitmap = total.div_ceil(64);
+        let first = (head::WORDS + bitmap).div_ceil(crate::region::WORDS_PER_GRANULE);
+        if first >= total {
+            return None;
+        }
+        // 64 GB: a block's length and a flag fit into half a word.
+        let end = u32::try_from(total).ok().filter(|&end| end <= 1 << 31)?;
+        head::set(&region, BITMAP, (head::WORDS as u64) << 32 | bitmap as u64);
+        head::set(&region, SPAN, (first as u64) << 32 | u64::from(end));
+        head::set(&region, RESERVE, u64::from(end - first as u32) / 16);
+        let arena = Self::attach(region)?;
+        arena.clear();
+        Some(arena)
+    }
+
+    pub(crate) fn attach(region: Region) -> Option<Self> {
+        let bitmap = head::get(&region, BITMAP);
+        let span = head::get(&region, SPAN);
+        let start = (bitmap >> 32) as usize;
+        let bits = region.all().get(start..start + bitmap as u32 as usize)?;
+        Some(Self { region, bits, first: (span >> 32) as u32, end: span as u32 })
+    }
+
+    /// Forgets every block.
+    pub(crate) fn clear(&self) {
+        for word in self.bits {
+            word.store(0, Relaxed);
+        }
+        // What lies before the first granule and behind the last is never free.
+        self.set_run(0, self.first);
+        let behind = self.bits.len() as u32 * 64;
+        self.set_run(self.end, behind - self.end);
+        head::set(&self.region, FREE, u64::from(self.end - self.first));
+        for i in 0..HINT_COUNT {
+            head::set(&self.region, HINTS + i, u64::from(self.first));
+        }
+    }
+
+    /// Marks a block as given out; false if a part of it already is.
+    pub(crate) fn mark(&self, at: Ref, n: u32) -> bool {
+        let start = at.raw();
+        let inside = start >= self.first && start.checked_add(n).is_some_and(|end| end <= self.end);
+        if !inside || n == 0 || self.next_used(start, start + n) < start + n {
+            return false;
+        }
+        self.set_run(start, n);
+        self.add_free(-i64::from(n));
+        true
+    }
+
+    /// Whether the block's first granule is given out.
+    pub(crate) fn is_used(&self, at: Ref) -> bool {
+        let at = at.raw();
+        self.bits.get(at as usize / 64).is_some_and(|w| w.load(Relaxed) >> (at % 64) & 1 == 1)
+    }
+
+    pub(crate) fn free_granules(&self) -> u64 {
+        head::get(&self.region, FREE)
+    }
+
+    pub(crate) fn reserve(&self) -> u64 {
+        head::get(&self.region, RESERVE)
+    }
+
+    /// Gives out `n` granules, the lowest that fit.
+    pub(crate) fn alloc(&self, n: u32) -> Option<Ref> {
+        if n == 0 || u64::from(n) > self.free_granules() {
+            return None;
+        }
+        let i = hint_of(n);
+        let hint = head::word(&self.region, HINTS + i);
+        // The first run that is too short for n but not for the hint.
+        let mut shorter = None;
+        let mut at = hint.load(Relaxed) as u32;
+        loop {
+            at = self.next_free(at);
+            if at + n > self.end {
+                hint.store(u64::from(shorter.unwrap_or(at)), Relaxed);
+                return None;
+            }
+            let used = self.next_used(at, at + n);
+            if used == at + n {
+                break;
+            }
+            if used - at >= hint_size(i) {
+                shorter = shorter.or(Some(at));
+            }
+            at = used;
+        }
+        self.set_run(at, n);
+        point!("alloc.marked");
+        self.add_free(-i64::from(n));
+        hint.store(u64::from(shorter.unwrap_or(at + n)), Relaxed);
+        point!("alloc.counted");
+        Some(Ref::from_raw(at))
+    }
+
+    /// Takes a block back.
+    pub(crate) fn free(&self, at: Ref, n: u32) {
+        let start = at.raw();
+        let inside = start >= self.first && start.checked_add(n).is_some_and(|end| end <= self.end);
+        if !inside || self.next_free(start) < start + n {
+            debug_assert!(false, "{at:?}+{n} is not given out");
+            return;
+        }
+        self.clear_run(start, n);
+        point!("free.cleared");
+        self.add_free(i64::from(n));
+        for i in 0..HINT_COUNT {
+            // A run of that size that this block completes begins less than the size before it.
+            let lowest = start.saturating_sub(hint_size(i)).max(self.first);
+            let hint = head::word(&self.region, HINTS + i);
+            if hint.load(Relaxed) > u64::from(lowest) {
+                hint.store(u64::from(lowest), Relaxed);
+            }
+        }
+    }
+
+    /// Figures, read without the lock.
+    pub(crate) fn usage(&self) -> Usage {
+        let granule = GRANULE as u64;
+        let mut largest = 0;
+        let mut at = self.first;
+        while at < self.end {
+            let start = self.next_free(at);
+            let end = self.next_used(start, self.end);
+            largest = largest.max(u64::from(end.saturating_sub(start)));
+            at = end.max(start + 1);
+        }
+        let total = self.region.bytes() as u64;
+        let free = self.free_granules() * granule;
+        Usage {
+            total,
+            used: total.saturating_sub(free),
+            free,
+            reserve: self.reserve() * granule,
+            largest: largest * granule,
+        }
+    }
+
+    fn add_free(&self, step: i64) {
+        let free = self.free_granules().wrapping_add_signed(step);
+        head::set(&self.region, FREE, free);
+    }
+
+    /// The first free granule from `at` on.
+    fn next_free(&self, at: u32) -> u32 {
+        self.scan(at, self.end, |word| !word)
+    }
+
+    /// The first granule from `at` on that is given out, or `limit`.
+    fn next_used(&self, at: u32, limit: u32) -> u32 {
+        self.scan(at, limit, |word| word)
+    }
+
+    /// The first granule from `at` on whose bit is set in the words as `view` sees them.
+    fn scan(&self, at: u32, limit: u32, view: impl Fn(u64) -> u64) -> u32 {
+        let mut i = at as usize / 64;
+        let mut keep = u64::MAX << (at % 64);
+        while (i as u32) * 64 < limit {
+            let Some(word) = self.bits.get(i) else { return limit };
+            let word = view(word.load(Relaxed)) & keep;
+            if word != 0 {
+                return ((i as u32) * 64 + word.trailing_zeros()).min(limit);
+            }
+            keep = u64::MAX;
+            i += 1;
+        }
+        limit
+    }
+
+    fn set_run(&self, at: u32, n: u32) {
+        self.each_word(at, n, |word, mask| word.store(word.load(Relaxed) | mask, Relaxed));
+    }
+
+    fn clear_run(&self, at: u32, n: u32) {
+        self.each_word(at, n, |word, mask| word.store(word.load(Relaxed) & !mask, Relaxed));
+    }
+
+    fn each_word(&self, at: u32, n: u32, change: impl Fn(&AtomicU64, u64)) {
+        let (mut at, end) = (at, at + n);
+        while at < end {
+            let bits = (64 - at % 64).min(end - at);
+            let mask = (u64::MAX >> (64 - bits)) << (at % 64);
+            if let Some(word) = self.bits.get(at as usize / 64) {
+                change(word, mask);
+            }
+            at += bits;
+        }
+    }
+}
+
+/// The hint from which a run of `n` is searched: no run of `hint_size` begins below it.
+fn hint_of(n: u32) -> usize {
+    if n <= EXACT {
+        return n as usize - 1;
+    }
+    // EXACT and those below its double share one; from there one hint a doubling.
+    ((EXACT + n.ilog2() - EXACT.ilog2() - 1) as usize).min(HINT_COUNT - 1)
+}
+
+/// The smallest size that searches from hint `i`.
+fn hint_size(i: usize) -> u32 {
+    let i = i as u32;
+    if i < EXACT { i + 1 } else { 1 << (EXACT.ilog2() + i - EXACT + 1).min(30) }
+}

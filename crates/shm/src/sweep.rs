@@ -1,0 +1,182 @@
+//! Taking back what dead processes hold.
+//!
+//! One process sweeps a dead slot at a time, known by its own owner word; should it die too, its
+//! slot is swept first, which settles its last step in the other's list, and then the work goes on.
+
+use crate::inflight::{LIST_SHIFT, MARK, MINUS, SEQ_MASK, VALID, record_of, tagged};
+use crate::point;
+use crate::region::{Ref, Region};
+use crate::shared::Shared;
+use crate::slot::{self, DONE, INTENT, INTENT_WHAT, LIST, OWNER, SECTION, SWEEPER, Slot, WAITING};
+use crate::sync::{AtomicU64, Ordering};
+
+/// What a sweep did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Slots of dead owners that are free again.
+    pub slots: usize,
+    /// References taken back.
+    pub references: usize,
+}
+
+/// Sweepers that died one over the other before the sweep gives up until the next time.
+const DEPTH: u32 = 16;
+
+impl Shared {
+    /// Frees the slots of dead owners and takes their references back.
+    ///
+    /// `alive` tells whether a process of this pid, with these low 32 bits of its start time,
+    /// runs. Any number of processes may sweep at a time, and die doing so.
+    pub fn sweep(&self, me: &Slot, alive: &dyn Fn(u32, u64) -> bool) -> Swept {
+        let mut swept = Swept::default();
+        for (i, w) in slot::each(self.region()) {
+            let owner = w[OWNER].load(Ordering::SeqCst);
+            if owner != 0 && owner != me.owner() && !lives(owner, alive) {
+                self.sweep_slot(me, i, w, owner, alive, DEPTH, &mut swept);
+            }
+        }
+        swept
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one recursive step, nowhere else called")]
+    fn sweep_slot(
+        &self,
+        me: &Slot,
+        i: usize,
+        w: &'static [AtomicU64],
+        owner: u64,
+        alive: &dyn Fn(u32, u64) -> bool,
+        depth: u32,
+        swept: &mut Swept,
+    ) {
+        if !self.claim_sweep(me, w, alive, depth, swept) {
+            return;
+        }
+        point!("sweep.claimed");
+        // Somebody may have finished it, and a new process taken it, before the claim.
+        if w[OWNER].load(Ordering::SeqCst) == owner {
+            resolve(self.region(), i, w);
+            point!("sweep.resolved");
+            swept.references += undo(me, i, w);
+            w[SECTION].store(0, Ordering::SeqCst);
+            w[WAITING].store(0, Ordering::SeqCst);
+            if w[OWNER].compare_exchange(owner, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+                swept.slots += 1;
+            }
+            point!("sweep.freed");
+        }
+        // Only our own claim: after the line above the slot may have a new owner and a new fate.
+        let _ = w[SWEEPER].compare_exchange(me.owner(), 0, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    fn claim_sweep(
+        &self,
+        me: &Slot,
+        w: &'static [AtomicU64],
+        alive: &dyn Fn(u32, u64) -> bool,
+        depth: u32,
+        swept: &mut Swept,
+    ) -> bool {
+        let mut sweeper = w[SWEEPER].load(Ordering::SeqCst);
+        loop {
+            if sweeper == me.owner() {
+                return true;
+            }
+            if sweeper != 0 {
+                if depth == 0 || lives(sweeper, alive) {
+                    return false;
+                }
+                // Its slot, if it has not been swept yet, holds a step that concerns this list.
+                let theirs = slot::each(self.region())
+                    .find(|(_, w)| w[OWNER].load(Ordering::SeqCst) == sweeper);
+                if let Some((j, theirs)) = theirs {
+                    self.sweep_slot(me, j, theirs, sweeper, alive, depth - 1, swept);
+                    if theirs[OWNER].load(Ordering::SeqCst) == sweeper {
+                        return false;
+                    }
+                }
+            }
+            let claim = w[SWEEPER].compare_exchange(
+                sweeper,
+                me.owner(),
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
+            match claim {
+                Ok(_) => return true,
+                Err(now) => sweeper = now,
+            }
+        }
+    }
+
+    /// Calls `seen` with the record of every marked reference that is held.
+    pub fn each_marked(&self, mut seen: impl FnMut(Ref)) {
+        for (_, w) in slot::each(self.region()) {
+            if w[OWNER].load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            for entry in &w[LIST..] {
+                let entry = entry.load(Ordering::Acquire);
+                if entry & MARK != 0 {
+                    seen(record_of(entry));
+                }
+            }
+        }
+    }
+
+    /// Calls `seen` with every record that a list or an intent names.
+    pub(crate) fn each_held(&self, mut seen: impl FnMut(Ref)) {
+        for (_, w) in slot::each(self.region()) {
+            if w[INTENT].load(Ordering::SeqCst) & VALID != 0 {
+                seen(record_of(w[INTENT_WHAT].load(Ordering::SeqCst)));
+            }
+            let entries = w[LIST..].iter().map(|entry| entry.load(Ordering::SeqCst));
+            entries.filter(|&entry| entry != 0).for_each(|entry| seen(record_of(entry)));
+        }
+    }
+}
+
+fn lives(owner: u64, alive: &dyn Fn(u32, u64) -> bool) -> bool {
+    alive((owner >> 32) as u32, owner & 0xffff_ffff)
+}
+
+/// Settles the last step of a dead owner: after it, its list says exactly what it held.
+fn resolve(region: &Region, i: usize, w: &[AtomicU64]) {
+    let intent = w[INTENT].load(Ordering::SeqCst);
+    if intent & VALID == 0 {
+        return;
+    }
+    let seq = intent & SEQ_MASK;
+    let what = w[INTENT_WHAT].load(Ordering::SeqCst);
+    let (record, index) = (record_of(what), what as u32 as usize);
+    let word = region.words(record, 1).map_or(0, |words| words[0].load(Ordering::SeqCst));
+    // In this order: who replaces the tag writes the note first.
+    let happened = tagged(word, i as u16, seq) || w[DONE].load(Ordering::SeqCst) == seq;
+    if happened {
+        let minus = intent & MINUS != 0;
+        let list = (intent >> LIST_SHIFT & 0x3ff) as usize;
+        let entry = if minus { 0 } else { u64::from(record.raw()) << 32 | seq & (MARK - 1) };
+        if let Some(place) = slot::words(region, list).and_then(|w| w.get(LIST + index)) {
+            place.store(entry, Ordering::SeqCst);
+        }
+        point!("sweep.settled");
+    }
+    w[INTENT].store(seq, Ordering::SeqCst);
+}
+
+/// Gives back everything in a dead owner's list, each by a step of ours.
+fn undo(me: &Slot, i: usize, w: &[AtomicU64]) -> usize {
+    let mut undone = 0;
+    for (index, place) in w[LIST..].iter().enumerate() {
+        let entry = place.load(Ordering::SeqCst);
+        if entry == 0 {
+            continue;
+        }
+        me.lower(record_of(entry), i as u16, index as u32);
+        place.store(0, Ordering::SeqCst);
+        point!("sweep.undone");
+        me.end(me.seq.get());
+        undone += 1;
+    }
+    undone
+}

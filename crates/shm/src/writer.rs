@@ -1,0 +1,195 @@
+//! The one process that changes the region at a time.
+
+use crate::arena::Arena;
+use crate::head::{self, DIRTY, MAX_SLOTS, QUARANTINE, RECORD, SLOTS};
+use crate::limbo;
+use crate::lock::{Busy, Guard};
+use crate::point;
+use crate::region::Ref;
+use crate::shared::{Epoch, Shared};
+use crate::slot;
+use crate::sync::{AtomicU64, Ordering};
+
+/// What the user's data reaches: the truth after a writer died.
+pub trait Trace {
+    /// Calls `mark` with every block reachable from the root words, and its granules.
+    fn trace(&self, shared: &Shared, mark: &mut dyn FnMut(Ref, u32));
+
+    /// The block that is freed together with a record, if any.
+    fn companion(&self, shared: &Shared, record: Ref) -> Option<(Ref, u32)>;
+}
+
+/// The right to change the region, until dropped.
+pub struct Writer<'a> {
+    pub(crate) shared: Shared,
+    arena: Arena,
+    trace: &'a dyn Trace,
+    _guard: Guard,
+}
+
+impl Shared {
+    /// Becomes the writer, if nobody else is.
+    ///
+    /// Where the last writer died inside, what is given out is found anew from `trace`; nothing is
+    /// given out then until a grace period has passed, for which `Busy` is answered as well.
+    pub fn try_write<'a>(&self, pid: u32, trace: &'a dyn Trace) -> Result<Writer<'a>, Busy> {
+        let guard = Guard::try_lock(self.lock(), pid)?;
+        let region = self.region();
+        let died = head::word(region, DIRTY).swap(1, Ordering::SeqCst) != 0;
+        point!("lock.taken");
+        let mut writer = Writer { shared: *self, arena: self.arena(), trace, _guard: guard };
+        if died {
+            writer.rebuild();
+        }
+        let quarantine = head::get(region, QUARANTINE);
+        if quarantine != 0 {
+            if !self.passed(Epoch(quarantine)) {
+                return Err(Busy);
+            }
+            writer.adopt();
+            head::set(region, QUARANTINE, 0);
+        }
+        Ok(writer)
+    }
+}
+
+impl Writer<'_> {
+    /// Gives out a block; none where it would touch the reserve.
+    pub fn alloc(&mut self, granules: u32) -> Option<Ref> {
+        let free = self.arena.free_granules();
+        if free < u64::from(granules) + self.arena.reserve() {
+            return None;
+        }
+        self.arena.alloc(granules)
+    }
+
+    /// Gives out a block, from the reserve if need be.
+    pub fn alloc_reserved(&mut self, granules: u32) -> Option<Ref> {
+        self.arena.alloc(granules)
+    }
+
+    /// Takes back a block that was never published.
+    pub fn free(&mut self, at: Ref, granules: u32) {
+        self.arena.free(at, granules);
+    }
+
+    /// Free granules, the reserve included, and the reserve.
+    pub fn room(&self) -> (u64, u64) {
+        (self.arena.free_granules(), self.arena.reserve())
+    }
+
+    /// Keeps so many granules from ordinary allocations.
+    pub fn set_reserve(&mut self, granules: u64) {
+        head::set(self.shared.region(), head::RESERVE, granules);
+    }
+
+    /// Makes a value visible to readers, with everything written before.
+    pub fn publish(&self, word: &AtomicU64, value: u64) {
+        word.store(value, Ordering::SeqCst);
+    }
+
+    /// The region written to.
+    pub const fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// Adds slots with lists of `capacity` entries; how many there was room for.
+    pub fn add_slots(&mut self, n: u16, capacity: u32) -> u16 {
+        let region = *self.shared.region();
+        for added in 0..n {
+            let index = head::get(&region, SLOTS) as usize;
+            if index >= MAX_SLOTS {
+                return added;
+            }
+            let Some(at) = self.alloc(slot::granules(capacity)) else { return added };
+            slot::fill(&region, at, capacity);
+            head::set_slot(&region, index, at);
+            point!("slots.entered");
+            head::word(&region, SLOTS).store(index as u64 + 1, Ordering::SeqCst);
+        }
+        n
+    }
+
+    pub(crate) fn record_granules(&self) -> u32 {
+        head::get(self.shared.region(), RECORD) as u32
+    }
+
+    pub(crate) fn companion(&self, record: Ref) -> Option<(Ref, u32)> {
+        self.trace.companion(&self.shared, record)
+    }
+
+    /// Finds anew what is given out; what was retired is simply no longer reachable.
+    fn rebuild(&mut self) {
+        let region = *self.shared.region();
+        self.arena.clear();
+        point!("recover.cleared");
+        limbo::forget(&region);
+        for (i, w) in slot::each(&region) {
+            let capacity = w[slot::CAPACITY].load(Ordering::Relaxed) as u32;
+            self.arena.mark(head::slot_at(&region, i), slot::granules(capacity));
+        }
+        let arena = self.arena;
+        self.trace.trace(&self.shared, &mut |at, granules| {
+            let fresh = arena.mark(at, granules);
+            debug_assert!(fresh, "{at:?}+{granules} is reachable twice");
+        });
+        point!("recover.marked");
+        head::set(&region, QUARANTINE, self.shared.advance().0);
+    }
+
+    /// After the quarantine: records that are held but not reachable are given out too, and
+    /// retired, since whoever retired them died.
+    fn adopt(&mut self) {
+        let mut orphans: Vec<Ref> = Vec::new();
+        let granules = self.record_granules();
+        let shared = self.shared;
+        shared.each_held(|record| {
+            if !self.arena.is_used(record) && self.arena.mark(record, granules) {
+                if let Some((at, n)) = self.companion(record) {
+                    self.arena.mark(at, n);
+                }
+                orphans.push(record);
+            }
+        });
+        point!("recover.adopted");
+        if orphans.is_empty() {
+            return;
+        }
+        // Without room they stay given out; the next writer that dies brings them up again.
+        if let Some(limbo) = self.limbo(orphans.len()) {
+            self.retire(limbo, &[], &orphans);
+        }
+    }
+
+    /// Tells what is wrong with the allocator, for tests: each block reachable or retired is given
+    /// out once, and nothing else is.
+    pub fn check(&mut self) -> Result<(), String> {
+        while head::get(self.shared.region(), head::LIMBO_FIRST) != 0 {
+            let before = self.arena.free_granules();
+            self.collect();
+            if self.arena.free_granules() == before {
+                return Err("retired blocks cannot be freed now".into());
+            }
+        }
+        let free = self.arena.free_granules();
+        let lingering = head::get(self.shared.region(), head::LINGERING_FIRST);
+        if lingering != 0 {
+            return Err("retired records are held".into());
+        }
+        self.rebuild();
+        head::set(self.shared.region(), QUARANTINE, 0);
+        let rebuilt = self.arena.free_granules();
+        if rebuilt == free { Ok(()) } else { Err(format!("{free} granules free, not {rebuilt}")) }
+    }
+}
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        // A change that a panic cut off is as good as one whose writer died.
+        if std::thread::panicking() {
+            return;
+        }
+        head::word(self.shared.region(), DIRTY).store(0, Ordering::Release);
+        point!("unlock.clean");
+    }
+}

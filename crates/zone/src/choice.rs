@@ -1,0 +1,180 @@
+//! A request's choice of peers: what it holds now, and what it tried before.
+
+use std::cell::Cell;
+
+use peerage_core::passive::Rules;
+use peerage_shm::{Held, Ref};
+
+/// Peers a request remembers inline; more go to the heap.
+const INLINE: usize = 4;
+
+/// The balancer's memory of one request; small, since every request has one.
+///
+/// Plain data: dropping it releases nothing in the zone, `Worker::abandon` does.
+pub struct Choice {
+    /// `Up::stamp` of the upstream; 0 before the first try.
+    pub(crate) stamp: u64,
+    pub(crate) server_id: u64,
+    pub(crate) upstream: Ref,
+    pub(crate) held: Option<Held>,
+    pub(crate) fail_timeout: u32,
+    pub(crate) weight: u16,
+    pub(crate) max_fails: u16,
+    /// The peer is the only one: failures do not bar it, as nginx's single peer.
+    pub(crate) lone: bool,
+    tries: u8,
+    tried: [u32; INLINE],
+    #[expect(clippy::box_collection, reason = "a word instead of three, and hardly ever there")]
+    more: Option<Box<Vec<u32>>>,
+}
+
+impl Choice {
+    /// Nothing chosen yet.
+    pub const fn new() -> Self {
+        Self {
+            stamp: 0,
+            server_id: 0,
+            upstream: Ref::NONE,
+            held: None,
+            fail_timeout: 0,
+            weight: 0,
+            max_fails: 0,
+            lone: false,
+            tries: 0,
+            tried: [0; INLINE],
+            more: None,
+        }
+    }
+
+    /// Whether a peer is held: chosen and not yet given back.
+    #[inline]
+    pub const fn held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Id of the server of the last try.
+    pub const fn server_id(&self) -> Option<u64> {
+        if self.server_id == 0 { None } else { Some(self.server_id) }
+    }
+
+    /// What failures mean for the peer.
+    pub(crate) const fn rules(&self) -> Rules {
+        Rules { max_fails: self.max_fails as u32, fail_timeout: self.fail_timeout }
+    }
+
+    /// Whether this request never chose a peer.
+    #[inline]
+    pub(crate) const fn is_first(&self) -> bool {
+        self.tries == 0
+    }
+
+    #[cold]
+    pub(crate) fn tried(&self, uid: u32) -> bool {
+        self.tried[..usize::from(self.tries).min(INLINE)].contains(&uid)
+            || self.more.as_ref().is_some_and(|more| more.contains(&uid))
+    }
+
+    #[inline]
+    pub(crate) fn note(&mut self, uid: u32) {
+        if let Some(place) = self.tried.get_mut(usize::from(self.tries)) {
+            *place = uid;
+            self.tries += 1;
+        } else {
+            self.note_more(uid);
+        }
+    }
+
+    #[cold]
+    fn note_more(&mut self, uid: u32) {
+        self.more.get_or_insert_default().push(uid);
+    }
+}
+
+impl Default for Choice {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A name known while the configuration is read, with the last look-up of this process.
+pub struct Fixed {
+    pub(crate) name: Vec<u8>,
+    pub(crate) seen: Cell<(Ref, u64)>,
+}
+
+impl Fixed {
+    /// For the upstream of this name, in lower case.
+    pub fn new(name: &str) -> Self {
+        Self { name: name.as_bytes().to_vec(), seen: Cell::new((Ref::NONE, u64::MAX)) }
+    }
+}
+
+/// Which upstream a request goes to.
+#[derive(Clone, Copy)]
+pub enum Target<'a> {
+    /// The block's own.
+    Fixed(&'a Fixed),
+    /// Named by the request; in lower case.
+    Name(&'a [u8]),
+}
+
+/// Why a request gets no peer: the values of `$peerage_error`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoPeer {
+    /// The zone has no upstream of that name.
+    UnknownUpstream,
+    /// The block does not serve names like this.
+    NameRefused,
+    /// The upstream has no server at all.
+    NoServers,
+    /// No server takes requests now.
+    AllUnavailable,
+    /// This worker has no entry left for a request in flight.
+    Busy,
+}
+
+impl NoPeer {
+    /// As `$peerage_error` shows it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownUpstream => "unknown_upstream",
+            Self::NameRefused => "name_refused",
+            Self::NoServers => "no_servers",
+            Self::AllUnavailable => "all_unavailable",
+            Self::Busy => "busy",
+        }
+    }
+}
+
+/// The time of nginx's event loop.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clock {
+    /// Seconds, as `ngx_time()`.
+    pub secs: u32,
+    /// Milliseconds since the epoch.
+    pub msec: u64,
+}
+
+/// What came of a try.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Outcome {
+    /// nginx calls the peer failed.
+    pub failed: bool,
+    /// Status of the response; 0 where there was none.
+    pub status: u16,
+    /// Time to the response's header, ms.
+    pub header_ms: Option<u64>,
+    /// Time to its end, ms.
+    pub response_ms: u64,
+    /// Bytes sent to the server.
+    pub sent: u64,
+    /// Bytes received from it.
+    pub received: u64,
+}
+
+/// What the end of a try changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Done {
+    /// The peer is barred from now on by `max_fails`; said once.
+    pub disabled: bool,
+}

@@ -1,0 +1,102 @@
+//! The directory: from a name to its upstream, read without a lock.
+//!
+//! A fixed number of buckets, set when the zone is made, each a chain of upstream records. A
+//! record comes in by one store to its bucket and goes by one store to its predecessor; readers
+//! inside a section may still stand on it.
+
+use peerage_shm::{AtomicU64, Ordering, Ref};
+
+use crate::choice::Fixed;
+use crate::layout::{Up, get, high, low, root};
+use crate::zone::Zone;
+
+/// Bytes of zone for each bucket: chains stay short even when the zone is full of upstreams.
+const BYTES_PER_BUCKET: usize = 1024;
+const MIN_BUCKETS: usize = 64;
+
+/// Buckets of a zone of so many bytes, a power of two.
+pub(crate) fn bucket_count(zone_bytes: usize) -> usize {
+    (zone_bytes / BYTES_PER_BUCKET).next_power_of_two().max(MIN_BUCKETS)
+}
+
+impl Zone {
+    /// The upstream of this name in lower case. To be called inside a read section.
+    #[inline]
+    pub(crate) fn find(&self, name: &[u8]) -> Option<Up> {
+        let hash = hash(name);
+        self.chain(self.bucket(hash)?)
+            .find(|up| up.hash() == hash && up.is_named(self.region(), name))
+    }
+
+    /// The same for a name known beforehand: the last answer holds while its record lives.
+    #[inline]
+    pub(crate) fn find_fixed(&self, fixed: &Fixed) -> Option<Up> {
+        let (at, stamp) = fixed.seen.get();
+        if let Some(up) = Up::at(self.region(), at).filter(|up| up.stamp() == stamp) {
+            return Some(up);
+        }
+        let up = self.find(&fixed.name)?;
+        fixed.seen.set((up.at, up.stamp()));
+        Some(up)
+    }
+
+    /// Upstreams of bucket `i`; `None` past the last bucket.
+    pub(crate) fn bucket_at(&self, i: usize) -> Option<impl Iterator<Item = Up>> {
+        Some(self.chain(self.buckets()?.get(i)?))
+    }
+
+    /// Makes a filled record visible. Under the lock.
+    pub(crate) fn link(&self, up: Up) {
+        let Some(bucket) = self.bucket(up.hash()) else { return };
+        up.set_next(Ref::from_raw(low(get(bucket))));
+        bucket.store(u64::from(up.at.raw()), Ordering::SeqCst);
+    }
+
+    /// Takes a record out of its chain. Under the lock.
+    pub(crate) fn unlink(&self, up: Up) {
+        let Some(bucket) = self.bucket(up.hash()) else { return };
+        if low(get(bucket)) == up.at.raw() {
+            bucket.store(u64::from(up.next().raw()), Ordering::SeqCst);
+        } else if let Some(before) = self.chain(bucket).find(|other| other.next() == up.at) {
+            before.set_next(up.next());
+        }
+        up.end();
+    }
+
+    fn buckets(&self) -> Option<&'static [AtomicU64]> {
+        let word = get(self.root(root::BUCKETS));
+        self.region().words(Ref::from_raw(high(word)), low(word) as usize + 1)
+    }
+
+    #[inline]
+    fn bucket(&self, hash: u32) -> Option<&'static AtomicU64> {
+        let buckets = self.buckets()?;
+        buckets.get(hash as usize & (buckets.len() - 1))
+    }
+
+    #[inline]
+    fn chain(&self, bucket: &AtomicU64) -> impl Iterator<Item = Up> + use<> {
+        let region = *self.region();
+        let first = Up::at(&region, Ref::from_raw(low(bucket.load(Ordering::SeqCst))));
+        std::iter::successors(first, move |up| Up::at(&region, up.next()))
+    }
+}
+
+/// A quick hash; names come from operators, so chains cannot be grown from outside.
+#[inline]
+pub(crate) fn hash(name: &[u8]) -> u32 {
+    const K: u64 = 0x9e37_79b9_7f4a_7c15;
+    let mut state = K ^ name.len() as u64;
+    let (chunks, rest) = name.as_chunks::<8>();
+    let mix = |state: u64, word: u64| {
+        let wide = u128::from(state ^ word) * u128::from(K);
+        (wide >> 64) as u64 ^ wide as u64
+    };
+    for chunk in chunks {
+        state = mix(state, u64::from_ne_bytes(*chunk));
+    }
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    let state = mix(state, u64::from_ne_bytes(last));
+    (state ^ state >> 32) as u32
+}

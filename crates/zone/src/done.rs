@@ -1,0 +1,192 @@
+//! The end of a try: counters, failures, and the reference given back.
+
+use peerage_core::passive::Passive;
+use peerage_shm::{AtomicU64, Ordering::Relaxed};
+
+use crate::choice::{Choice, Clock, Done, Outcome};
+use crate::layout::{BUCKETS_MS, Entry, Peer, Up, get};
+use crate::pick::passive;
+use crate::worker::Worker;
+
+/// Bits of a code cell below the status code.
+const CODE_SHIFT: u32 = 48;
+
+impl Worker {
+    /// Counts a try and gives its peer back.
+    #[inline]
+    pub fn done(&self, choice: &mut Choice, outcome: &Outcome, clock: &Clock) -> Done {
+        let Some(held) = choice.held.take() else { return Done::default() };
+        let Some(peer) = Peer::at(self.region(), held.record) else { return Done::default() };
+        count(peer, outcome);
+        if outcome.status != 0 {
+            self.time(choice, outcome.response_ms);
+        }
+        let disabled = if outcome.failed {
+            self.failed(choice, peer, clock)
+        } else {
+            if passive(peer).fails != 0 {
+                succeeded(peer, clock);
+            }
+            false
+        };
+        self.slot().release(held);
+        Done { disabled }
+    }
+
+    /// Gives a peer back without counting: the request ended before nginx knew how.
+    #[cold]
+    pub fn abandon(&self, choice: &mut Choice) {
+        if let Some(held) = choice.held.take() {
+            self.slot().release(held);
+        }
+    }
+
+    /// Marks the request in flight as an upgraded connection.
+    #[cold]
+    pub fn upgraded(&self, choice: &Choice) {
+        if let Some(held) = &choice.held {
+            self.slot().mark(held);
+        }
+    }
+
+    #[inline]
+    fn time(&self, choice: &Choice, ms: u64) {
+        // The upstream may be gone: its record is read within a section, and is its own.
+        let _section = self.enter();
+        let up = Up::at(self.region(), choice.upstream).filter(|up| up.stamp() == choice.stamp);
+        let Some(up) = up else { return };
+        let histogram = up.histogram();
+        let bucket = BUCKETS_MS.iter().position(|&b| ms <= u64::from(b));
+        histogram[bucket.unwrap_or(BUCKETS_MS.len())].fetch_add(1, Relaxed);
+        histogram[BUCKETS_MS.len() + 1].fetch_add(ms, Relaxed);
+    }
+
+    #[cold]
+    fn failed(&self, choice: &Choice, peer: Peer, clock: &Clock) -> bool {
+        peer.fails().fetch_add(1, Relaxed);
+        if choice.lone {
+            // As nginx's single peer: there is nobody else to send requests to.
+            return false;
+        }
+        let rules = choice.rules();
+        let mut word = get(peer.passive());
+        let next = loop {
+            let next = Passive::from_word(word).failed(clock.secs);
+            let bars = rules.max_fails != 0 && next.fails >= rules.max_fails;
+            if bars && !self.another_is_open(choice, peer, clock) {
+                // The last usable peer is never switched off.
+                return false;
+            }
+            match peer.passive().compare_exchange(word, next.word(), Relaxed, Relaxed) {
+                Ok(_) => break next,
+                Err(now) => word = now,
+            }
+        };
+        if rules.max_fails == 0 {
+            return false;
+        }
+        let lost = i64::from(choice.weight) / i64::from(rules.max_fails);
+        lower(peer.effective(), lost);
+        if next.fails < rules.max_fails {
+            return false;
+        }
+        let was = peer.downstart().compare_exchange(0, clock.msec.max(1), Relaxed, Relaxed);
+        if was.is_ok() {
+            peer.unavail().fetch_add(1, Relaxed);
+        }
+        true
+    }
+
+    /// Whether any other peer of the upstream takes requests now.
+    fn another_is_open(&self, choice: &Choice, but: Peer, clock: &Clock) -> bool {
+        let _section = self.enter();
+        let region = self.region();
+        let up = Up::at(region, choice.upstream).filter(|up| up.stamp() == choice.stamp);
+        let Some(table) = up.and_then(|up| up.table(region)) else { return true };
+        table.entries.iter().map(Entry::read).any(|entry| {
+            let other = Peer::at(region, entry.peer).filter(|other| other.at != but.at);
+            entry.open && other.is_some_and(|o| !passive(o).barred(entry.rules(), clock.secs))
+        })
+    }
+}
+
+#[cold]
+fn succeeded(peer: Peer, clock: &Clock) {
+    let word = get(peer.passive());
+    let Some(next) = Passive::from_word(word).succeeded() else { return };
+    // A failure that came in between counts more than this success.
+    if peer.passive().compare_exchange(word, next.word(), Relaxed, Relaxed).is_ok() {
+        end_downtime(peer, clock.msec);
+    }
+}
+
+/// Ends the time in which the peer was unavailable.
+pub(crate) fn end_downtime(peer: Peer, now: u64) {
+    let since = peer.downstart().swap(0, Relaxed);
+    if since != 0 {
+        peer.downtime().fetch_add(now.saturating_sub(since), Relaxed);
+    }
+}
+
+#[inline]
+fn count(peer: Peer, outcome: &Outcome) {
+    peer.requests().fetch_add(1, Relaxed);
+    peer.sent().fetch_add(outcome.sent, Relaxed);
+    peer.received().fetch_add(outcome.received, Relaxed);
+    if let Some(ms) = outcome.header_ms {
+        peer.header_sum().fetch_add(ms, Relaxed);
+        peer.header_count().fetch_add(1, Relaxed);
+        peer.response_sum().fetch_add(outcome.response_ms, Relaxed);
+    }
+    let class = usize::from(outcome.status / 100).wrapping_sub(1);
+    if let Some(class) = peer.classes().get(class) {
+        class.fetch_add(1, Relaxed);
+        count_code(peer.codes(), outcome.status);
+    }
+}
+
+/// Counts a status code in its cell, taking a free one the first time.
+#[inline]
+fn count_code(cells: &[AtomicU64], status: u16) {
+    let code = u64::from(status);
+    for cell in cells {
+        let word = get(cell);
+        if word >> CODE_SHIFT == code || word == 0 && is_taken_for(cell, code) {
+            cell.fetch_add(1, Relaxed);
+            return;
+        }
+    }
+}
+
+/// Takes a free cell for a code, unless it went to another code meanwhile.
+#[cold]
+fn is_taken_for(cell: &AtomicU64, code: u64) -> bool {
+    match cell.compare_exchange(0, code << CODE_SHIFT, Relaxed, Relaxed) {
+        Ok(_) => true,
+        Err(now) => now >> CODE_SHIFT == code,
+    }
+}
+
+/// The codes counted, and how often each.
+pub(crate) fn codes(cells: &[AtomicU64]) -> Vec<(u16, u64)> {
+    let mut codes: Vec<_> = cells
+        .iter()
+        .map(get)
+        .filter(|&word| word != 0)
+        .map(|word| ((word >> CODE_SHIFT) as u16, word & ((1 << CODE_SHIFT) - 1)))
+        .collect();
+    codes.sort_unstable();
+    codes
+}
+
+/// Takes `lost` from a weight, not below 0.
+fn lower(level: &AtomicU64, lost: i64) {
+    let mut word = get(level);
+    loop {
+        let next = (word.cast_signed() - lost).max(0).cast_unsigned();
+        match level.compare_exchange(word, next, Relaxed, Relaxed) {
+            Ok(_) => return,
+            Err(now) => word = now,
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Upstreams, servers and peers in shared memory: where the model meets the mapping.
+//!
+//! Reading ([`Worker::read`], [`Worker::pick`]) takes no lock. Changing ([`Worker::change`]) goes
+//! through one door: the model decides what becomes of an upstream, a table is built aside, and
+//! one store puts it in force in every process.
+
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+mod address;
+mod change;
+mod choice;
+mod commit;
+mod directory;
+mod done;
+mod durable;
+mod layout;
+mod listing;
+mod live;
+mod master;
+mod pick;
+mod sketch;
+mod stored;
+mod trace;
+mod ttl;
+mod worker;
+mod zone;
+
+pub use peerage_shm::{AttachError, FormatError, Region, points};
+
+pub use crate::address::Address;
+pub use crate::change::{Attempt, Drain, Env, Mark};
+pub use crate::choice::{Choice, Clock, Done, Fixed, NoPeer, Outcome, Target};
+pub use crate::durable::Durable;
+pub use crate::layout::BUCKETS_MS;
+pub use crate::listing::Cursor;
+pub use crate::live::Seen;
+pub use crate::master::{Master, Merged};
+pub use crate::pick::Picked;
+pub use crate::worker::{Swept, Worker};
+pub use crate::zone::{Format, Report, Zone};

@@ -1,0 +1,135 @@
+//! What is live of an upstream's servers, read for a listing.
+
+use std::collections::HashMap;
+
+use peerage_core::name::UpstreamName;
+use peerage_core::state::{Facts, Live};
+use peerage_core::upstream::Upstream;
+use peerage_shm::{Ref, Region, count};
+
+use crate::choice::Clock;
+use crate::done::codes;
+use crate::layout::{Peer, get};
+use crate::pick::passive;
+use crate::stored::{Stored, StoredServer};
+use crate::worker::Worker;
+
+/// An upstream with all that is live of it.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// What is declared and wanted.
+    pub upstream: Upstream,
+    /// Beside `upstream.servers`, in the same order.
+    pub live: Vec<Live>,
+    /// Revision of its last change.
+    pub revision: u64,
+}
+
+impl Peer {
+    /// Requests in flight.
+    pub(crate) fn active(self) -> u32 {
+        count(get(self.in_flight()))
+    }
+}
+
+impl Worker {
+    /// Reads an upstream as it is now.
+    pub fn read(&self, name: &UpstreamName, clock: &Clock) -> Option<Seen> {
+        let _section = self.enter();
+        let up = self.zone().find(name.as_str().as_bytes())?;
+        let stored = self.zone().load(up)?;
+        Some(self.see(stored, clock))
+    }
+
+    fn see(&self, stored: Stored, clock: &Clock) -> Seen {
+        let upgraded = self.upgraded_of(&stored);
+        let mut live: Vec<Live> = stored
+            .servers
+            .iter()
+            .map(|server| live(self.region(), server, &upgraded, clock))
+            .collect();
+        let servers = &stored.upstream.servers;
+        let primary = servers.iter().zip(&live).any(|(server, live)| {
+            let limits = stored.upstream.limits(server);
+            let eligible = peerage_core::state::eligible;
+            !server.params.backup && eligible(server.admin.state, &limits, &live.facts)
+        });
+        for (server, live) in servers.iter().zip(&mut live) {
+            live.facts.backup_idle = server.params.backup && primary;
+        }
+        Seen { upstream: stored.upstream, live, revision: stored.revision }
+    }
+
+    /// Upgraded connections by peer; looked for only where something is in flight.
+    fn upgraded_of(&self, stored: &Stored) -> HashMap<Ref, u32> {
+        let mut upgraded = HashMap::new();
+        let mut peers = stored.servers.iter().flat_map(|server| server.peers(self.region()));
+        if peers.any(|peer| peer.active() > 0) {
+            self.zone().shared().each_marked(|at| *upgraded.entry(at).or_insert(0) += 1);
+        }
+        upgraded
+    }
+}
+
+/// What decides the state of a server: all its peers together.
+pub(crate) fn facts(region: &Region, server: &StoredServer, now: u32) -> Facts {
+    let mut facts = Facts { failed: true, full: true, unresolved: true, backup_idle: false };
+    for entry in &server.entries {
+        let Some(peer) = Peer::at(region, entry.peer) else { continue };
+        facts.unresolved = false;
+        facts.failed &= passive(peer).barred(entry.rules(), now);
+        facts.full &= entry.max_conns != 0 && peer.active() >= entry.max_conns;
+    }
+    if facts.unresolved {
+        facts.failed = false;
+        facts.full = false;
+    }
+    facts
+}
+
+fn live(
+    region: &Region,
+    server: &StoredServer,
+    upgraded: &HashMap<Ref, u32>,
+    clock: &Clock,
+) -> Live {
+    let mut live = Live { facts: facts(region, server, clock.secs), ..Live::default() };
+    let counters = &mut live.counters;
+    let (mut header_sum, mut header_count, mut response_sum) = (0, 0, 0);
+    for peer in server.peers(region) {
+        counters.active += u64::from(peer.active());
+        counters.upgraded += u64::from(upgraded.get(&peer.at).copied().unwrap_or(0));
+        counters.requests += get(peer.requests());
+        for (sum, class) in counters.responses.iter_mut().zip(peer.classes()) {
+            *sum += get(class);
+        }
+        for (code, n) in codes(peer.codes()) {
+            match counters.codes.binary_search_by_key(&code, |&(code, _)| code) {
+                Ok(i) => counters.codes[i].1 += n,
+                Err(i) => counters.codes.insert(i, (code, n)),
+            }
+        }
+        counters.sent += get(peer.sent());
+        counters.received += get(peer.received());
+        counters.fails += get(peer.fails());
+        counters.unavail += get(peer.unavail());
+        counters.selected = counters.selected.max(get(peer.selected()));
+        header_sum += get(peer.header_sum());
+        header_count += get(peer.header_count());
+        response_sum += get(peer.response_sum());
+        counters.downtime += get(peer.downtime());
+        let since = get(peer.downstart());
+        if since != 0 {
+            counters.downtime += clock.msec.saturating_sub(since);
+            let first = counters.downstart.map_or(since, |other| other.min(since));
+            counters.downstart = Some(first);
+        }
+    }
+    counters.header_time = average(header_sum, header_count);
+    counters.response_time = average(response_sum, header_count);
+    live
+}
+
+fn average(sum: u64, n: u64) -> u64 {
+    (sum + n / 2).checked_div(n).unwrap_or(0)
+}

@@ -1,0 +1,220 @@
+//! What nginx's master does with a zone: load the state, merge the configuration.
+//!
+//! The master has no slot. It reads under the lock, where nothing is freed, and it waits for the
+//! lock no longer than it is told to: what it could not do, a worker does.
+
+use std::collections::HashSet;
+
+use peerage_core::change::{Actor, Applied, Context};
+use peerage_core::declare::DeclaredUpstream;
+use peerage_core::merge::{Conflict, merge};
+use peerage_core::name::UpstreamName;
+use peerage_core::server::Origin;
+use peerage_core::snapshot::Loaded;
+use peerage_core::upstream::{Defaults, Upstream};
+use peerage_shm::Writer;
+
+use crate::choice::Clock;
+use crate::commit::{Plan, Unfit, reserve};
+use crate::layout::{Table, Up, get, root, set};
+use crate::trace::Reachable;
+use crate::worker::Worker;
+use crate::zone::Zone;
+
+/// Loads and merges, for a process without a slot.
+pub struct Master {
+    zone: Zone,
+    pid: u32,
+}
+
+/// What came of a merge.
+#[derive(Debug, Default)]
+pub struct Merged {
+    /// Fields changed both in the file and at run time.
+    pub conflicts: Vec<Conflict>,
+    /// Upstreams that changed.
+    pub changed: usize,
+    /// Upstreams that did not fit.
+    pub no_room: Vec<UpstreamName>,
+    /// The lock was not to be had: not all is merged, do it again later.
+    pub busy: bool,
+}
+
+impl Zone {
+    /// For a process without a slot.
+    pub const fn as_master(&self, pid: u32) -> Master {
+        Master { zone: *self, pid }
+    }
+}
+
+impl Worker {
+    /// What the master could not do in its time.
+    pub fn merge(
+        &self,
+        declared: &[DeclaredUpstream],
+        clock: &Clock,
+        wait: &mut dyn FnMut() -> bool,
+    ) -> Merged {
+        self.zone().as_master(self.pid()).merge(declared, clock, wait)
+    }
+}
+
+impl Master {
+    /// Ends all changes, since another zone takes the contents over; false where the lock was not
+    /// to be had: a change that is on its way may still come.
+    pub fn end(&self, wait: &mut dyn FnMut() -> bool) -> bool {
+        let end = || set(self.zone.root(root::MOVED), 1);
+        let locked = self.locked(wait, |_| end()).is_some();
+        if !locked {
+            end();
+        }
+        locked
+    }
+
+    /// Bytes that these upstreams take in a zone just laid out, and those that it has.
+    pub fn fit(&self, loaded: &Loaded) -> (u64, u64) {
+        let one = |upstream: &Upstream| {
+            let record = Up::granules(upstream.name.as_str().len());
+            u64::from(record) + self.zone.prepare(upstream, None).granules()
+        };
+        let need: u64 = loaded.upstreams.iter().map(|(upstream, _)| one(upstream)).sum();
+        let servers = loaded.upstreams.iter().map(|(u, _)| u.servers.len());
+        let reserve = reserve(servers.clone().max().unwrap_or(0), servers.sum::<usize>() as u64);
+        (32 * (need + reserve), self.zone.shared().usage().free)
+    }
+
+    /// Fills a zone just laid out with what the state file held; upstreams that did not fit.
+    pub fn load(&self, loaded: &Loaded, clock: &Clock) -> Vec<UpstreamName> {
+        let mut left = Vec::new();
+        let trace = Reachable(self.zone);
+        let Ok(mut writer) = self.zone.shared().try_write(self.pid, &trace) else {
+            return loaded.upstreams.iter().map(|(upstream, _)| upstream.name.clone()).collect();
+        };
+        let mut next_id = 1;
+        for (upstream, revision) in &loaded.upstreams {
+            next_id = upstream.servers.iter().map(|s| s.id + 1).fold(next_id, u64::max);
+            let plan = Plan {
+                name: &upstream.name,
+                stored: None,
+                next: Some(self.zone.prepare(upstream, None)),
+                now: clock.msec,
+                privileged: false,
+                revision: Some(*revision),
+            };
+            if self.zone.commit(&mut writer, &plan).is_err() {
+                left.push(upstream.name.clone());
+            }
+        }
+        let header = loaded.header.as_ref();
+        let next_id = header.map_or(next_id, |header| header.next_id.max(next_id));
+        let revisions = loaded.upstreams.iter().map(|&(_, revision)| revision);
+        let newest = revisions.fold(header.map_or(0, |header| header.revision), u64::max);
+        raise(&self.zone, root::NEXT_ID, next_id);
+        raise(&self.zone, root::REVISION, newest);
+        left
+    }
+
+    /// Merges what the configuration declares, upstream by upstream.
+    ///
+    /// `wait` is called when the lock is taken: it waits a little and tells whether to go on.
+    pub fn merge(
+        &self,
+        declared: &[DeclaredUpstream],
+        clock: &Clock,
+        wait: &mut dyn FnMut() -> bool,
+    ) -> Merged {
+        let mut merged = Merged::default();
+        let named: HashSet<&str> = declared.iter().map(|u| u.name.as_str()).collect();
+        let Some(gone) = self.locked(wait, |_| self.once_declared(&named)) else {
+            return Merged { busy: true, ..merged };
+        };
+        let blocks = declared.iter().map(|upstream| (&upstream.name, Some(upstream)));
+        for (name, declared) in blocks.chain(gone.iter().map(|name| (name, None))) {
+            let one = |writer: &mut Writer<'_>| {
+                writer.collect();
+                self.merge_one(writer, name, declared, clock, &mut merged);
+            };
+            if self.locked(wait, one).is_none() {
+                return Merged { busy: true, ..merged };
+            }
+        }
+        self.zone.set_loaded();
+        merged
+    }
+
+    /// Runs `act` under the lock; none where it was not to be had.
+    fn locked<T>(
+        &self,
+        wait: &mut dyn FnMut() -> bool,
+        act: impl FnOnce(&mut Writer<'_>) -> T,
+    ) -> Option<T> {
+        let trace = Reachable(self.zone);
+        loop {
+            match self.zone.shared().try_write(self.pid, &trace) {
+                Ok(mut writer) => return Some(act(&mut writer)),
+                Err(_) if wait() => {}
+                Err(_) => return None,
+            }
+        }
+    }
+
+    fn merge_one(
+        &self,
+        writer: &mut Writer<'_>,
+        name: &UpstreamName,
+        declared: Option<&DeclaredUpstream>,
+        clock: &Clock,
+        merged: &mut Merged,
+    ) {
+        let up = self.zone.find(name.as_str().as_bytes());
+        let stored = up.and_then(|up| self.zone.load(up));
+        let mut context = Context {
+            now: clock.msec,
+            actor: Actor::config(),
+            fresh_id: &mut || self.zone.fresh_id(),
+            eligible: &|_| true,
+            origin: Origin::Config,
+            named_by_block: declared.is_some(),
+            keyed: Defaults::default(),
+        };
+        let current = stored.as_ref().map(|stored| &stored.upstream);
+        let (applied, conflicts) = merge(current, declared, &mut context);
+        merged.conflicts.extend(conflicts);
+        let next = match applied {
+            Applied::Same => return,
+            Applied::Set(next) => Some(next),
+            Applied::Gone => None,
+        };
+        let plan = Plan {
+            name,
+            stored: stored.as_ref(),
+            next: next.as_ref().map(|next| self.zone.prepare(next, stored.as_ref())),
+            now: clock.msec,
+            privileged: false,
+            revision: None,
+        };
+        match self.zone.commit(writer, &plan) {
+            Ok(_) => merged.changed += 1,
+            Err(Unfit::NoRoom { .. } | Unfit::Stale) => merged.no_room.push(name.clone()),
+        }
+    }
+
+    /// Names of upstreams that a block declared at the last load and that none does now.
+    fn once_declared(&self, named: &HashSet<&str>) -> Vec<UpstreamName> {
+        let region = self.zone.region();
+        let chains = (0..).map_while(|i| self.zone.bucket_at(i));
+        chains
+            .flatten()
+            .filter(|up| up.table(region).is_some_and(Table::is_declared))
+            .filter_map(|up| UpstreamName::parse(&String::from_utf8(up.name(region)).ok()?).ok())
+            .filter(|name| !named.contains(name.as_str()))
+            .collect()
+    }
+}
+
+fn raise(zone: &Zone, i: usize, value: u64) {
+    let word = zone.root(i);
+    if get(word) < value {
+        set(word, value);
+    }
+}

@@ -1,0 +1,198 @@
+//! A table before it has a place: everything that a change needs, computed outside the lock.
+
+use peerage_core::addr::ServerAddr;
+use peerage_core::record;
+use peerage_core::select::{EXACT_PEERS, sequence};
+use peerage_core::server::{AdminState, Server};
+use peerage_core::upstream::Upstream;
+use peerage_shm::{Ref, Region};
+
+use crate::address::{AddressBlock, Socket};
+use crate::layout::{Blob, Entry, Peer, Table, granules, words_of};
+use crate::stored::{Stored, StoredServer};
+
+/// Places of a precomputed order, at most, unless there are more peers.
+const PLACES: usize = 4096;
+
+/// What a new table will hold.
+pub(crate) struct Sketch {
+    /// Primaries first.
+    pub(crate) entries: Vec<SketchEntry>,
+    pub(crate) primaries: usize,
+    pub(crate) servers: u32,
+    /// The settings; `None` where the stored ones stay.
+    pub(crate) cold: Option<Vec<u8>>,
+    pub(crate) sequence: Vec<u32>,
+    pub(crate) until: u64,
+    pub(crate) orphaned: u64,
+    pub(crate) declared: bool,
+    /// Cold parts to write, by number.
+    pub(crate) blobs: Vec<Vec<u8>>,
+}
+
+/// One entry, with what it still lacks.
+pub(crate) struct SketchEntry {
+    pub(crate) entry: Entry,
+    /// The cold part to write, where the entry has no stored one.
+    pub(crate) blob: Option<usize>,
+    pub(crate) peer: NewPeer,
+    pub(crate) server_id: u64,
+    /// The server was not up before and is now: failures are forgotten.
+    pub(crate) revived: bool,
+}
+
+/// Whether an entry's peer exists.
+pub(crate) enum NewPeer {
+    Kept,
+    /// A server without an address has none.
+    None,
+    Make(Socket),
+}
+
+impl Sketch {
+    /// Computes the table for `next`, keeping from `stored` what stays.
+    pub(crate) fn new(next: &Upstream, stored: Option<&Stored>, region: &Region) -> Self {
+        let mut sketch = Self {
+            entries: Vec::with_capacity(next.servers.len()),
+            primaries: 0,
+            servers: next.servers.len() as u32,
+            cold: None,
+            sequence: Vec::new(),
+            until: next.next_expiry().unwrap_or(u64::MAX),
+            orphaned: next.orphaned_at.unwrap_or(u64::MAX),
+            declared: next.declared.is_some(),
+            blobs: Vec::new(),
+        };
+        let cold = record::encode_upstream_cold(next);
+        if !stored.is_some_and(|s| {
+            s.cold.len as usize == cold.len() && region.eq_bytes(s.cold.at, 0, &cold)
+        }) {
+            sketch.cold = Some(cold);
+        }
+        let by_id = ById::new(stored);
+        let mut backups = Vec::new();
+        for (order, server) in next.servers.iter().enumerate() {
+            let entries = sketch.server(next, server, order as u32, by_id.find(server.id), region);
+            if server.params.backup { &mut backups } else { &mut sketch.entries }.extend(entries);
+        }
+        sketch.primaries = sketch.entries.len();
+        sketch.entries.extend(backups);
+        sketch.sequence = sketch.order();
+        sketch
+    }
+
+    fn server(
+        &mut self,
+        next: &Upstream,
+        server: &Server,
+        order: u32,
+        stored: Option<(&Server, &StoredServer)>,
+        region: &Region,
+    ) -> Vec<SketchEntry> {
+        let limits = next.limits(server);
+        let kept = stored.filter(|(before, _)| *before == server).map(|(_, s)| s.cold);
+        let (cold, blob) = match kept {
+            Some(cold) => (cold, None),
+            None => {
+                let bytes = record::encode_server(server);
+                let cold = Blob { at: Ref::NONE, len: bytes.len() as u32 };
+                self.blobs.push(bytes);
+                (cold, Some(self.blobs.len() - 1))
+            }
+        };
+        let base = Entry {
+            peer: Ref::NONE,
+            cold: cold.at,
+            cold_len: cold.len as u16,
+            open: server.admin.state == AdminState::Up && limits.weight > 0,
+            weight: limits.weight,
+            max_fails: limits.max_fails.min(u32::from(u16::MAX)) as u16,
+            max_conns: limits.max_conns,
+            fail_timeout: limits.fail_timeout.0,
+            order,
+        };
+        let was_up = stored.is_none_or(|(before, _)| before.admin.state == AdminState::Up);
+        let revived = !was_up && server.admin.state == AdminState::Up;
+        let entry = |peer: Ref, new: NewPeer| SketchEntry {
+            entry: Entry { peer, ..base },
+            blob,
+            peer: new,
+            server_id: server.id,
+            revived,
+        };
+        let sockets = sockets(server);
+        if sockets.is_empty() {
+            return vec![entry(Ref::NONE, NewPeer::None)];
+        }
+        let find = |socket: &Socket| {
+            let (before, stored) = stored?;
+            let place = self::sockets(before).iter().position(|s| s == socket)?;
+            stored.entries.get(place).and_then(|e| Peer::at(region, e.peer)).map(|p| p.at)
+        };
+        sockets
+            .into_iter()
+            .map(|socket| match find(&socket) {
+                Some(peer) => entry(peer, NewPeer::Kept),
+                None => entry(Ref::NONE, NewPeer::Make(socket)),
+            })
+            .collect()
+    }
+
+    /// The precomputed order of a large group of primaries whose weights differ.
+    fn order(&self) -> Vec<u32> {
+        let group = &self.entries[..self.primaries];
+        let weight = |e: &SketchEntry| if e.entry.open { u32::from(e.entry.weight) } else { 0 };
+        let first = group.first().map_or(0, weight);
+        if group.len() <= EXACT_PEERS || group.iter().all(|e| weight(e) == first) {
+            return Vec::new();
+        }
+        let weights: Vec<u32> = group.iter().map(weight).collect();
+        sequence::build(&weights, PLACES)
+    }
+
+    /// Granules that the change needs beside the upstream's own record.
+    pub(crate) fn granules(&self, upstream: u32) -> u64 {
+        let blobs = self.blobs.iter().chain(&self.cold).map(|b| granules(words_of(b.len())));
+        let peers = self.entries.iter().map(|e| match &e.peer {
+            NewPeer::Make(socket) => {
+                Peer::GRANULES + AddressBlock::new(socket, upstream).granules()
+            }
+            NewPeer::Kept | NewPeer::None => 0,
+        });
+        let sequence = granules(self.sequence.len().div_ceil(2));
+        u64::from(Table::granules(self.entries.len()))
+            + u64::from(sequence)
+            + blobs.chain(peers).map(u64::from).sum::<u64>()
+    }
+}
+
+/// Stored servers by id.
+struct ById<'a> {
+    stored: Option<&'a Stored>,
+    places: Vec<(u64, usize)>,
+}
+
+impl<'a> ById<'a> {
+    fn new(stored: Option<&'a Stored>) -> Self {
+        let servers = stored.map_or(&[][..], |s| &s.upstream.servers);
+        let mut places: Vec<_> = servers.iter().enumerate().map(|(i, s)| (s.id, i)).collect();
+        places.sort_unstable();
+        Self { stored, places }
+    }
+
+    fn find(&self, id: u64) -> Option<(&'a Server, &'a StoredServer)> {
+        let place = self.places.binary_search_by_key(&id, |&(id, _)| id).ok()?;
+        let (_, i) = self.places[place];
+        let stored = self.stored?;
+        Some((&stored.upstream.servers[i], &stored.servers[i]))
+    }
+}
+
+/// Where a server's peers listen: one place, or each address of its name.
+pub(crate) fn sockets(server: &Server) -> Vec<Socket> {
+    match &server.addr {
+        ServerAddr::Inet(addr) => vec![Socket::Inet(*addr)],
+        ServerAddr::Unix(path) => vec![Socket::Unix(path.to_string())],
+        ServerAddr::Name { .. } => server.addrs.iter().copied().map(Socket::Inet).collect(),
+    }
+}

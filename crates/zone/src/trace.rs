@@ -1,0 +1,61 @@
+//! What a zone can reach: the allocator's truth after a writer died.
+
+use peerage_shm::{Ref, Shared, Trace};
+
+use crate::layout::{Entry, Peer, Table, Up, get, granules, high, low, root, set};
+use crate::zone::Zone;
+
+/// Walks everything reachable from the root of a zone.
+pub(crate) struct Reachable(pub(crate) Zone);
+
+impl Trace for Reachable {
+    fn trace(&self, shared: &Shared, mark: &mut dyn FnMut(Ref, u32)) {
+        let zone = &self.0;
+        let region = shared.region();
+        let buckets = get(zone.root(root::BUCKETS));
+        if high(buckets) != 0 {
+            mark(Ref::from_raw(high(buckets)), granules(low(buckets) as usize + 1));
+        }
+        let (mut upstreams, mut servers) = (0, 0);
+        let chains = (0..).map_while(|i| zone.bucket_at(i));
+        for up in chains.flatten() {
+            upstreams += 1;
+            mark(up.at, Up::granules(up.name_len()));
+            let Some(table) = up.table(region) else { continue };
+            servers += u64::from(table.servers());
+            mark(table.at, Table::granules(table.entries.len()));
+            mark_table(zone, table, mark);
+        }
+        // A writer that died may have counted or not.
+        set(zone.root(root::UPSTREAMS), upstreams);
+        set(zone.root(root::SERVERS), servers);
+    }
+
+    fn companion(&self, shared: &Shared, record: Ref) -> Option<(Ref, u32)> {
+        let (address, granules) = Peer::at(shared.region(), record)?.address();
+        (granules != 0).then_some((address, granules))
+    }
+}
+
+fn mark_table(zone: &Zone, table: Table, mark: &mut dyn FnMut(Ref, u32)) {
+    if table.cold().len != 0 {
+        mark(table.cold().at, table.cold().granules());
+    }
+    let (sequence, places) = table.sequence();
+    if places != 0 {
+        mark(sequence, granules((places as usize).div_ceil(2)));
+    }
+    let mut last = Ref::NONE;
+    for entry in table.entries.iter().map(Entry::read) {
+        // Peers of one server share its cold part, and stand together.
+        if entry.cold != last {
+            mark(entry.cold, entry.cold().granules());
+            last = entry.cold;
+        }
+        if let Some(peer) = Peer::at(zone.region(), entry.peer) {
+            mark(peer.at, Peer::GRANULES);
+            let (address, granules) = peer.address();
+            mark(address, granules);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! One process that uses a zone: its slot, its read sections.
+
+use std::cell::Cell;
+
+use peerage_shm::{Region, Section, Slot};
+
+use crate::trace::Reachable;
+use crate::zone::Zone;
+
+/// A process that uses a zone. One thread only.
+pub struct Worker {
+    zone: Zone,
+    slot: Slot,
+    pid: u32,
+    random: Cell<u32>,
+}
+
+/// What a sweep did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Processes that died.
+    pub slots: usize,
+    /// Requests of theirs that were taken back.
+    pub references: usize,
+}
+
+impl Worker {
+    pub(crate) const fn new(zone: Zone, slot: Slot, pid: u32) -> Self {
+        Self { zone, slot, pid, random: Cell::new(pid | 1) }
+    }
+
+    /// A number that is hard to tell from the last; never 0.
+    pub(crate) fn random(&self) -> u32 {
+        let mut x = self.random.get();
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        self.random.set(x);
+        x
+    }
+
+    /// The zone.
+    #[inline]
+    pub const fn zone(&self) -> &Zone {
+        &self.zone
+    }
+
+    /// Its pid, the owner of the lock while it writes.
+    pub const fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Begins a read section: what is reachable now stays until the section is dropped.
+    #[inline]
+    pub(crate) fn enter(&self) -> Section<'_> {
+        self.slot.enter()
+    }
+
+    #[inline]
+    pub(crate) const fn slot(&self) -> &Slot {
+        &self.slot
+    }
+
+    #[inline]
+    pub(crate) fn region(&self) -> &Region {
+        self.zone.region()
+    }
+
+    /// Takes back what dead processes left, and frees what nobody can see any more.
+    ///
+    /// To be called every half second in each process.
+    pub fn sweep(&self, alive: &dyn Fn(u32, u64) -> bool) -> Swept {
+        let swept = self.zone.shared().sweep(&self.slot, alive);
+        if let Ok(mut writer) = self.zone.shared().try_write(self.pid, &Reachable(self.zone)) {
+            writer.collect();
+        }
+        Swept { slots: swept.slots, references: swept.references }
+    }
+
+    /// Gives the slot back at a clean exit; false while requests are in flight.
+    pub fn leave(&self) -> bool {
+        self.slot.leave_for_good()
+    }
+}

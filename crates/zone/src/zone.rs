@@ -1,0 +1,185 @@
+//! A zone: one region of shared memory and what lies in it.
+
+use std::sync::atomic::Ordering;
+
+use peerage_shm::{AtomicU64, AttachError, Config, FormatError, Region, Shared};
+
+use crate::directory::bucket_count;
+use crate::layout::{Peer, granules, pack, root, set};
+use crate::trace::Reachable;
+use crate::worker::Worker;
+
+/// How a new zone is laid out.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    /// Build that lays it out; another build does not read it.
+    pub build: u64,
+    /// Processes that may use it at a time, before more room is taken for them.
+    pub slots: u16,
+    /// Requests that one process may have in flight.
+    pub connections: u32,
+}
+
+/// A handle on a zone; copies are equal.
+#[derive(Clone, Copy)]
+pub struct Zone {
+    shared: Shared,
+}
+
+/// What a report of a zone says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Bytes of the zone.
+    pub total: u64,
+    /// Bytes in use.
+    pub used: u64,
+    /// Bytes free, the reserve included.
+    pub free: u64,
+    /// Bytes kept for `up`, `down`, `drain` and weights.
+    pub reserve: u64,
+    /// The longest run of free bytes.
+    pub largest: u64,
+    /// Revision in force.
+    pub revision: u64,
+    /// Number of the last event.
+    pub seq: u64,
+    /// Upstreams.
+    pub upstreams: u64,
+    /// Servers in all of them.
+    pub servers: u64,
+    /// Changes refused for lack of room.
+    pub no_room: u64,
+    /// Processes that use the zone: pid and slot.
+    pub workers: Vec<(u32, u16)>,
+}
+
+impl Zone {
+    /// Lays out an empty zone.
+    pub fn format(
+        region: Region,
+        lock: &'static AtomicU64,
+        format: &Format,
+    ) -> Result<Self, FormatError> {
+        let config = Config {
+            build: format.build,
+            slots: format.slots,
+            list_capacity: format.connections,
+            record_granules: Peer::GRANULES,
+        };
+        let shared = Shared::format(region, lock, config)?;
+        let zone = Self { shared };
+        let buckets = bucket_count(region.bytes());
+        let block = granules(buckets);
+        let trace = Reachable(zone);
+        let mut writer = shared
+            .try_write(std::process::id(), &trace)
+            .map_err(|_| FormatError { need: 0, have: 0 })?;
+        let at = writer.alloc(block).ok_or_else(|| FormatError {
+            need: (u64::from(block) * 32) as usize + region.bytes(),
+            have: region.bytes(),
+        })?;
+        for word in region.words(at, buckets).unwrap_or_default() {
+            set(word, 0);
+        }
+        set(zone.root(root::NEXT_ID), 1);
+        set(zone.root(root::NEXT_UID), 1);
+        set(zone.root(root::NEXT_TTL), u64::MAX);
+        set(zone.root(root::ORPHANS), u64::MAX);
+        zone.root(root::BUCKETS).store(pack(at.raw(), buckets as u32 - 1), Ordering::Release);
+        drop(writer);
+        Ok(zone)
+    }
+
+    /// Uses a zone that is laid out already.
+    pub fn attach(
+        region: Region,
+        lock: &'static AtomicU64,
+        build: u64,
+    ) -> Result<Self, AttachError> {
+        Ok(Self { shared: Shared::attach(region, lock, build)? })
+    }
+
+    /// Takes a place among the processes that use the zone; none: try again a little later.
+    pub fn worker(&self, pid: u32, start: u64, format: &Format) -> Option<Worker> {
+        let slot = self.shared.claim(pid, start).or_else(|| {
+            let trace = Reachable(*self);
+            let mut writer = self.shared.try_write(pid, &trace).ok()?;
+            writer.add_slots(1, format.connections);
+            drop(writer);
+            self.shared.claim(pid, start)
+        })?;
+        Some(Worker::new(*self, slot, pid))
+    }
+
+    /// Revision of the last change in force.
+    pub fn revision(&self) -> u64 {
+        self.root(root::REVISION).load(Ordering::Acquire)
+    }
+
+    /// Whether the state was loaded and the configuration merged.
+    pub fn is_loaded(&self) -> bool {
+        self.root(root::LOADED).load(Ordering::Acquire) != 0
+    }
+
+    /// Says that the state was loaded and the configuration merged.
+    pub fn set_loaded(&self) {
+        self.root(root::LOADED).store(1, Ordering::Release);
+    }
+
+    /// Whether another zone has taken the contents over: nothing changes here any more.
+    pub fn is_moved(&self) -> bool {
+        self.root(root::MOVED).load(Ordering::Acquire) != 0
+    }
+
+    /// Figures of the zone.
+    pub fn report(&self) -> Report {
+        let usage = self.shared.usage();
+        let number = |i| self.root(i).load(Ordering::Relaxed);
+        let mut workers = Vec::new();
+        self.shared.each_slot(|slot, pid| workers.push((pid, slot)));
+        Report {
+            total: usage.total,
+            used: usage.used,
+            free: usage.free,
+            reserve: usage.reserve,
+            largest: usage.largest,
+            revision: self.revision(),
+            seq: number(root::SEQ),
+            upstreams: number(root::UPSTREAMS),
+            servers: number(root::SERVERS),
+            no_room: number(root::NO_ROOM),
+            workers,
+        }
+    }
+
+    /// Id that the next new server gets.
+    pub fn next_id(&self) -> u64 {
+        self.root(root::NEXT_ID).load(Ordering::Relaxed)
+    }
+
+    /// A number that nothing else in this zone has had.
+    pub(crate) fn fresh_uid(&self) -> u32 {
+        // 2^32 upstreams and peers; the stamp holds the name's length and a magic besides.
+        self.root(root::NEXT_UID).fetch_add(1, Ordering::Relaxed) as u32
+    }
+
+    /// An id that no server of this zone has had.
+    pub(crate) fn fresh_id(&self) -> u64 {
+        self.root(root::NEXT_ID).fetch_add(1, Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn region(&self) -> &Region {
+        self.shared.region()
+    }
+
+    #[inline]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    #[inline]
+    pub(crate) fn root(&self, i: usize) -> &'static AtomicU64 {
+        self.shared.root(i)
+    }
+}

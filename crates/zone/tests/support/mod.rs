@@ -1,0 +1,123 @@
+//! A zone in memory of its own, and short words for what tests do to it.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use peerage_core::addr::ServerAddr;
+use peerage_core::body::{Field, LimitsBody, ServerBody, UpstreamBody, VerbOpts};
+use peerage_core::change::{Actor, Change, ChangeError};
+use peerage_core::name::UpstreamName;
+use peerage_core::server::{AdminState, Origin};
+use peerage_core::upstream::{Defaults, ServerSel};
+use peerage_shm::AtomicU64;
+use peerage_zone::{
+    Address, Attempt, Choice, Clock, Env, Format, Mark, NoPeer, Outcome, Region, Target, Worker,
+    Zone,
+};
+
+pub(crate) const FORMAT: Format = Format { build: 1, slots: 4, connections: 256 };
+
+pub(crate) struct World {
+    pub(crate) zone: Zone,
+    pub(crate) worker: Worker,
+    pub(crate) clock: Clock,
+}
+
+impl World {
+    pub(crate) fn new(bytes: usize) -> Self {
+        let words: Box<[AtomicU64]> = (0..bytes / 8).map(|_| AtomicU64::new(0)).collect();
+        let lock = Box::leak(Box::new(AtomicU64::new(0)));
+        let zone = Zone::format(Region::new(Box::leak(words)), lock, &FORMAT).expect("it fits");
+        let worker = zone.worker(1, 1, &FORMAT).expect("a slot is free");
+        let clock = Clock { secs: 1_000, msec: 1_000_000 };
+        Self { zone, worker, clock }
+    }
+
+    pub(crate) fn worker(&self, pid: u32) -> Worker {
+        self.zone.worker(pid, 1, &FORMAT).expect("a slot is free")
+    }
+
+    pub(crate) fn tick(&mut self, secs: u32) {
+        self.clock.secs += secs;
+        self.clock.msec += u64::from(secs) * 1000;
+    }
+
+    pub(crate) fn change(&self, name: &str, change: &Change) -> Attempt {
+        let env = Env {
+            clock: &self.clock,
+            actor: Actor::new("test", "127.0.0.1"),
+            origin: Origin::Api,
+            named: false,
+            keyed: Defaults::default(),
+        };
+        self.worker.change(&upstream(name), change, &env)
+    }
+
+    /// Applies a change that must succeed; revision and whether anything changed.
+    pub(crate) fn ok(&self, name: &str, change: &Change) -> (u64, bool, Mark) {
+        match self.change(name, change) {
+            Attempt::Done { revision, changed, mark, .. } => (revision, changed, mark),
+            other => panic!("{name}: {change:?}: {other:?}"),
+        }
+    }
+
+    pub(crate) fn refused(&self, name: &str, change: &Change) -> ChangeError {
+        match self.change(name, change) {
+            Attempt::Refused(error) => error,
+            other => panic!("{name}: {change:?}: {other:?}"),
+        }
+    }
+
+    pub(crate) fn put(&self, name: &str, servers: &[ServerBody]) -> (u64, bool, Mark) {
+        let body = UpstreamBody { servers: Some(servers.to_vec()), ..UpstreamBody::default() };
+        self.ok(name, &Change::PutUpstream { body })
+    }
+
+    pub(crate) fn admin(&self, name: &str, addr: &str, verb: AdminState) -> (u64, bool, Mark) {
+        self.ok(name, &Change::Admin { sel: sel(addr), verb, opts: VerbOpts::default() })
+    }
+
+    /// A request: the text of the peer's address, and the choice that holds it.
+    pub(crate) fn pick(&self, name: &str) -> Result<(String, Choice), NoPeer> {
+        let mut choice = Choice::new();
+        let picked = self.worker.pick(&mut choice, &Target::Name(name.as_bytes()), &self.clock)?;
+        Ok((text(&picked.address), choice))
+    }
+
+    pub(crate) fn done(&self, mut choice: Choice, failed: bool) {
+        let status = if failed { 502 } else { 200 };
+        let outcome = Outcome { failed, status, ..Outcome::default() };
+        self.worker.done(&mut choice, &outcome, &self.clock);
+    }
+
+    /// A whole request that succeeds; the last digit of its peer's port.
+    pub(crate) fn hit(&self, name: &str) -> char {
+        let (address, choice) = self.pick(name).expect("a peer is open");
+        self.done(choice, false);
+        address.chars().last().expect("an address has characters")
+    }
+
+    pub(crate) fn hits(&self, name: &str, n: usize) -> String {
+        (0..n).map(|_| self.hit(name)).collect()
+    }
+}
+
+pub(crate) fn text(address: &Address) -> String {
+    let mut bytes = vec![0; address.name_len()];
+    address.copy_name(&mut bytes);
+    String::from_utf8(bytes).expect("an address is text")
+}
+
+pub(crate) fn upstream(name: &str) -> UpstreamName {
+    UpstreamName::parse(name).expect("a good name")
+}
+
+pub(crate) fn sel(addr: &str) -> ServerSel {
+    ServerSel::Addr(ServerAddr::parse(addr).expect("a good address"))
+}
+
+pub(crate) fn server(addr: &str, weight: u16) -> ServerBody {
+    ServerBody {
+        addr: Some(ServerAddr::parse(addr).expect("a good address")),
+        limits: LimitsBody { weight: Field::Given(weight), ..LimitsBody::default() },
+        ..ServerBody::default()
+    }
+}

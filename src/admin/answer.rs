@@ -1,0 +1,38 @@
+//! Answers: what every one of them carries.
+
+use peerage_core::api::error::{CONTENT_TYPE, Problem};
+
+use crate::ffi::output::{Answer, Producer};
+
+/// An answer with a JSON body.
+pub(super) fn json(status: u16, body: Box<dyn Producer>) -> Answer {
+    Answer {
+        status,
+        content_type: "application/json",
+        headers: vec![("Cache-Control", "no-store".to_owned())],
+        body,
+    }
+}
+
+/// An error.
+pub(super) fn problem(problem: &Problem) -> Answer {
+    let mut headers = vec![("Cache-Control", "no-store".to_owned())];
+    if let Some(allow) = problem.allow {
+        headers.push(("Allow", allow.to_owned()));
+    }
+    if let Some(seconds) = problem.retry_after() {
+        headers.push(("Retry-After", seconds.to_string()));
+    }
+    Answer {
+        status: problem.status(),
+        content_type: CONTENT_TYPE,
+        headers,
+        body: Box::new(problem.to_bytes()),
+    }
+}
+
+/// The answer with the revision that it speaks of.
+pub(super) fn at_revision(mut answer: Answer, revision: u64) -> Answer {
+    answer.headers.push(("Peerage-Revision", revision.to_string()));
+    answer
+}

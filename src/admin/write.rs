@@ -1,0 +1,308 @@
+//! A write: the change, tried until the lock is free, and what it is to wait for.
+
+use std::rc::Rc;
+
+use peerage_core::api::error::{Code, Problem};
+use peerage_core::api::render;
+use peerage_core::change::{Actor, Change};
+use peerage_core::name::UpstreamName;
+use peerage_core::server::{AdminState, Origin, Server};
+use peerage_core::state;
+use peerage_core::upstream::ServerSel;
+use peerage_zone::{Attempt, Drain, Env, Mark, Worker};
+use serde_json::Value;
+
+use super::answer;
+use super::guard::Guard;
+use crate::conf::Zone;
+use crate::ffi::conf;
+use crate::ffi::output::Answer;
+use crate::ffi::process;
+use crate::ffi::request::Request;
+use crate::ffi::task::{self, Task, Turn};
+use crate::ffi::timer;
+use crate::{worker, zone};
+
+/// A write on its way.
+pub(super) struct Write {
+    zone: Rc<Zone>,
+    name: UpstreamName,
+    change: Change,
+    actor: Actor,
+    guard: Guard,
+    stage: Stage,
+}
+
+enum Stage {
+    /// Tries since then, monotonic ms.
+    Trying { since: u64 },
+    /// Is in force, and waits until then.
+    Waiting { done: Done, until: u64 },
+}
+
+/// A change in force.
+struct Done {
+    revision: u64,
+    changed: bool,
+    created: bool,
+    /// The server that it waits for.
+    id: Option<u64>,
+    mark: Mark,
+}
+
+/// What a verb waits for.
+enum Wait {
+    Drained,
+    Ready,
+}
+
+/// What a look at it gave.
+enum Look {
+    /// It has come; the answer says so by this member.
+    Come(&'static str),
+    /// Not yet; the problem that says so when the time is over.
+    NotYet(Problem),
+    /// It cannot come any more.
+    Never(Problem),
+}
+
+impl Write {
+    pub(super) fn new(
+        zone: Rc<Zone>,
+        name: UpstreamName,
+        change: Change,
+        actor: Actor,
+        guard: Guard,
+    ) -> Self {
+        Self { zone, name, change, actor, guard, stage: Stage::Trying { since: timer::now() } }
+    }
+
+    fn attempt(&mut self, r: Request<'_>, since: u64) -> Turn {
+        let Some(worker) = self.zone.worker() else { return self.later(since) };
+        let clock = process::clock();
+        let main = conf::main(r);
+        if !self.guard.is_empty() {
+            let seen = worker.read(&self.name, &clock);
+            let now = seen.as_ref().map(|seen| &seen.upstream);
+            if let Err(problem) = self.guard.check(now, self.sel()) {
+                return Turn::Answer(answer::problem(&problem));
+            }
+        }
+        let env = Env {
+            clock: &clock,
+            actor: self.actor.clone(),
+            origin: Origin::Api,
+            named: main.names(&self.zone, self.name.as_str()),
+            keyed: zone::keyed_defaults(&self.zone, main),
+        };
+        match worker.change(&self.name, &self.change, &env) {
+            Attempt::Busy => self.later(since),
+            Attempt::Refused(error) => Turn::Answer(answer::problem(&error.into())),
+            Attempt::NoRoom { need, free } => {
+                report_full(&self.zone.name, &self.name);
+                let problem = Problem::new(Code::NoRoom, "the zone has no room for this")
+                    .with("needed", need)
+                    .with("free", free);
+                Turn::Answer(answer::problem(&problem))
+            }
+            Attempt::Done { revision, changed, created, upstream, mark } => {
+                let server = self.sel().and_then(|sel| upstream.as_ref()?.find(sel));
+                let id = server.map(|server| server.id);
+                if changed {
+                    let text = self.describe(server);
+                    log!(Notice, "{text}");
+                    task::note(r, text);
+                    worker::wake_all();
+                }
+                let done = Done { revision, changed, created, id, mark };
+                match self.wait() {
+                    Some((_, ms)) => {
+                        let until = timer::now() + ms;
+                        self.waiting(worker, done, until)
+                    }
+                    None => Turn::Answer(self.answer(worker, &done, None)),
+                }
+            }
+        }
+    }
+
+    /// Tries again in a moment, for 2 s in all.
+    fn later(&self, since: u64) -> Turn {
+        if self.zone.memory().is_some_and(|memory| memory.zone.is_moved()) {
+            let text = "the zone has moved, new connections reach it";
+            return Turn::Answer(answer::problem(&Problem::new(Code::Moving, text)));
+        }
+        if timer::now() - since < PATIENCE_MS {
+            return Turn::Wait(1);
+        }
+        Turn::Answer(answer::problem(&Problem::new(Code::Busy, "another writer holds the zone")))
+    }
+
+    /// Looks whether what the client waits for has come.
+    fn waiting(&mut self, worker: &Worker, done: Done, until: u64) -> Turn {
+        let over = timer::now() >= until;
+        let (Some((wait, _)), Some(id)) = (self.wait(), done.id) else {
+            return Turn::Answer(self.answer(worker, &done, None));
+        };
+        let looked = match wait {
+            Wait::Drained => self.drained(worker, id, &done.mark),
+            Wait::Ready => self.ready(worker, id),
+        };
+        let (problem, again) = match looked {
+            Look::Come(member) => {
+                return Turn::Answer(self.answer(worker, &done, Some((member, true.into()))));
+            }
+            Look::NotYet(problem) => (problem, true),
+            Look::Never(problem) => (problem, false),
+        };
+        if again && !over {
+            let left = until - timer::now();
+            self.stage = Stage::Waiting { done, until };
+            return Turn::Wait(left.clamp(1, LOOK_MS));
+        }
+        let problem = problem
+            .with("revision", done.revision)
+            .with("changed", done.changed)
+            .with("upstream", self.name.as_str());
+        Turn::Answer(answer::at_revision(answer::problem(&problem), done.revision))
+    }
+
+    fn drained(&self, worker: &Worker, id: u64, mark: &Mark) -> Look {
+        let Drain { drained, active, upgraded } = worker.drain(mark);
+        let problem = |detail: String| {
+            Problem::new(Code::WaitExpired, detail)
+                .with("drained", false)
+                .with("active", active)
+                .with("upgraded", upgraded)
+        };
+        let seen = worker.read(&self.name, &process::clock());
+        let up = seen.is_some_and(|seen| {
+            let server = seen.upstream.find(&ServerSel::Id(id));
+            server.is_some_and(|server| server.admin.state == AdminState::Up)
+        });
+        if up {
+            return Look::Never(problem("the server was set up meanwhile".to_owned()));
+        }
+        if drained {
+            return Look::Come("drained");
+        }
+        Look::NotYet(problem(format!("requests in flight: {active}")))
+    }
+
+    fn ready(&self, worker: &Worker, id: u64) -> Look {
+        let problem = |detail: String| Problem::new(Code::WaitExpired, detail).with("ready", false);
+        let seen = worker.read(&self.name, &process::clock());
+        let found = seen.as_ref().and_then(|seen| {
+            let at = seen.upstream.position(&ServerSel::Id(id))?;
+            Some((&seen.upstream, &seen.upstream.servers[at], seen.live.get(at)?))
+        });
+        let Some((upstream, server, live)) = found else {
+            return Look::Never(problem("the server was removed meanwhile".to_owned()));
+        };
+        let limits = upstream.limits(server);
+        if state::eligible(server.admin.state, &limits, &live.facts) {
+            return Look::Come("ready");
+        }
+        let Some(why) = state::verdict(server, &limits, &live.facts).1 else {
+            return Look::NotYet(problem("the server is not eligible".to_owned()));
+        };
+        let detail = format!("the server is not eligible: {}", why.text);
+        let why = serde_json::to_value(&why).unwrap_or_default();
+        Look::NotYet(problem(detail).with("why", why))
+    }
+
+    fn answer(&self, worker: &Worker, done: &Done, member: Option<(&str, Value)>) -> Answer {
+        let seen = worker.read(&self.name, &process::clock());
+        let server = seen.as_ref().and_then(|seen| {
+            let at = seen.upstream.position(self.sel()?)?;
+            let server = &seen.upstream.servers[at];
+            Some((server, seen.upstream.limits(server), seen.live.get(at)?))
+        });
+        let mut extra: Vec<(&str, Value)> = member.into_iter().collect();
+        if let Some(text) = super::flush::trouble(&self.zone) {
+            extra.push(("warning", format!("in force, not on disk yet: {text}").into()));
+        }
+        let mut body = Vec::with_capacity(1024);
+        let answer = render::Answer {
+            revision: done.revision,
+            changed: done.changed,
+            upstream: Some(&self.name),
+            server,
+            extra: &extra,
+        };
+        render::answer(&mut body, &answer);
+        let status = if done.created { 201 } else { 200 };
+        answer::at_revision(answer::json(status, Box::new(body)), done.revision)
+    }
+
+    /// The server that the change is about.
+    fn sel(&self) -> Option<&ServerSel> {
+        match &self.change {
+            Change::PutServer { sel, .. }
+            | Change::PatchServer { sel, .. }
+            | Change::DeleteServer { sel }
+            | Change::Admin { sel, .. } => Some(sel),
+            _ => None,
+        }
+    }
+
+    fn wait(&self) -> Option<(Wait, u64)> {
+        let Change::Admin { verb, opts, .. } = &self.change else { return None };
+        let wait = if *verb == AdminState::Up { Wait::Ready } else { Wait::Drained };
+        Some((wait, opts.wait?))
+    }
+
+    /// The change in one line.
+    fn describe(&self, server: Option<&Server>) -> String {
+        let (name, by) = (&self.name, &self.actor.by);
+        let text = match (&self.change, server) {
+            (Change::Admin { verb, .. }, Some(server)) => {
+                let reason = match server.admin.reason.as_str() {
+                    "" => String::new(),
+                    reason => format!(": {reason}"),
+                };
+                let verb = verb.as_str();
+                format!("server \"{}\" is set {verb} by \"{by}\"{reason}", server.addr)
+            }
+            (Change::DeleteServer { sel }, _) => format!("server \"{sel}\" is removed by \"{by}\""),
+            (Change::DeleteUpstream { .. }, _) => format!("removed by \"{by}\""),
+            (_, Some(server)) => format!("server \"{}\" is set by \"{by}\"", server.addr),
+            _ => format!("set by \"{by}\""),
+        };
+        format!("{text}, upstream \"{name}\"")
+    }
+}
+
+impl Task for Write {
+    fn turn(&mut self, r: Request<'_>) -> Turn {
+        match std::mem::replace(&mut self.stage, Stage::Trying { since: 0 }) {
+            Stage::Trying { since } => {
+                self.stage = Stage::Trying { since };
+                self.attempt(r, since)
+            }
+            Stage::Waiting { done, until } => match self.zone.worker() {
+                Some(worker) => self.waiting(worker, done, until),
+                None => Turn::Answer(answer::problem(&super::no_place())),
+            },
+        }
+    }
+}
+
+/// One line a minute about a full zone.
+fn report_full(zone: &str, upstream: &UpstreamName) {
+    use std::cell::Cell;
+
+    use crate::ffi::global::Global;
+
+    static LAST: Global<Cell<Option<u64>>> = Global::new(Cell::new(None));
+    let (last, now) = (LAST.get(), timer::now());
+    if last.get().is_none_or(|at| now - at >= 60_000) {
+        last.set(Some(now));
+        log!(Crit, "zone \"{zone}\" is full, upstream \"{upstream}\" not changed");
+    }
+}
+
+/// How long a write tries while another one holds the zone.
+const PATIENCE_MS: u64 = 2_000;
+/// Between two looks at what a client waits for; a wake-up comes earlier.
+const LOOK_MS: u64 = 50;

@@ -1,0 +1,132 @@
+//! The module's configuration: zones, blocks and locations, as directives leave them.
+//!
+//! Everything hangs on nginx's configuration and goes with it. While it is read, directives fill
+//! cells; afterwards only a zone's own state (its memory, this process's place in it) changes.
+
+pub(crate) mod api;
+pub(crate) mod block;
+pub(crate) mod words;
+pub(crate) mod zone;
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use peerage_core::declare::DeclaredUpstream;
+
+pub(crate) use api::Api;
+pub(crate) use block::{Block, finish as finish_block};
+pub(crate) use peerage_core::api::route::WriteMode as Write;
+pub(crate) use zone::Zone;
+
+use crate::ffi::conf::{Conf, Location};
+
+/// What stands in http{}.
+#[derive(Default)]
+pub(crate) struct Main {
+    zones: RefCell<Vec<Rc<Zone>>>,
+    blocks: RefCell<Vec<Rc<Block>>>,
+    /// The first block that names an upstream, by [`key`].
+    named: RefCell<BTreeMap<String, Rc<Block>>>,
+    apis: RefCell<Vec<Rc<Api>>>,
+}
+
+/// What stands in an upstream{}.
+#[derive(Default)]
+pub(crate) struct Srv {
+    block: OnceCell<Rc<Block>>,
+}
+
+/// What stands in a location.
+#[derive(Default)]
+pub(crate) struct Loc {
+    api: OnceCell<Rc<Api>>,
+}
+
+impl Main {
+    /// The zones, in the order of their directives.
+    pub(crate) fn zones(&self) -> Vec<Rc<Zone>> {
+        self.zones.borrow().clone()
+    }
+
+    /// A zone by name.
+    pub(crate) fn zone(&self, name: &str) -> Option<Rc<Zone>> {
+        self.zones.borrow().iter().find(|zone| zone.name == name).cloned()
+    }
+
+    /// The blocks taken over.
+    pub(crate) fn blocks(&self) -> Vec<Rc<Block>> {
+        self.blocks.borrow().clone()
+    }
+
+    /// Whether a block names this upstream of the zone.
+    pub(crate) fn names(&self, zone: &Zone, upstream: &str) -> bool {
+        self.named.borrow().contains_key(&key(&zone.name, upstream))
+    }
+
+    /// The blocks of a zone that declare an upstream, one for each.
+    pub(crate) fn declared(&self, zone: &Zone) -> Vec<DeclaredUpstream> {
+        let named = self.named.borrow();
+        let blocks = self.blocks.borrow();
+        let here = blocks.iter().filter(|block| block.zone().is_some_and(|z| z.name == zone.name));
+        here.filter_map(|block| {
+            let declared = block.declared()?;
+            let first = named.get(&key(&zone.name, declared.name.as_str()))?;
+            Rc::ptr_eq(first, block).then(|| declared.clone())
+        })
+        .collect()
+    }
+}
+
+/// An upstream of a zone; neither name may hold a slash.
+fn key(zone: &str, upstream: &str) -> String {
+    format!("{zone}/{upstream}")
+}
+
+impl Srv {
+    /// The block, if `peerage` stands in it.
+    #[inline]
+    pub(crate) fn block(&self) -> Option<&Rc<Block>> {
+        self.block.get()
+    }
+}
+
+impl Loc {
+    /// The API that answers here.
+    pub(crate) fn api(&self) -> Option<&Rc<Api>> {
+        self.api.get()
+    }
+}
+
+/// Checks what only shows when all of http{} is read.
+pub(crate) fn finish(cf: &Conf<'_>) -> Result<(), ()> {
+    let main = cf.main();
+    for block in main.blocks.borrow().iter() {
+        if !block.is_finished() {
+            cf.emerg_at(
+                block.position(),
+                &format!(
+                    "load balancing method redefined after \"peerage\" in upstream \"{}\"",
+                    block.upstream
+                ),
+            );
+            return Err(());
+        }
+    }
+    for api in main.apis.borrow().iter() {
+        api.resolve(cf)?;
+    }
+    Ok(())
+}
+
+/// Lets the API of a location answer inside its `limit_except`, where nginx runs no handler
+/// otherwise.
+pub(crate) fn inherit(parent: &Loc, location: &Location<'_>) {
+    if location.is_limit_except()
+        && !location.has_handler()
+        && let Some(api) = parent.api.get()
+        && location.loc.api.set(Rc::clone(api)).is_ok()
+    {
+        location.serve_api();
+    }
+}

@@ -1,0 +1,385 @@
+//! nginx's configuration while it is read, and what the module hangs on it.
+//!
+//! Each `*_conf` of the module is a Rust box owned by the configuration's pool. Directives get
+//! shared references and change what they own through cells: nothing else runs meanwhile.
+
+use std::any::type_name;
+use std::ffi::{CStr, c_char, c_void};
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use nginx_sys::{
+    NGX_ERROR, NGX_LOG_EMERG, NGX_OK, ngx_conf_full_name, ngx_conf_log_error, ngx_conf_t,
+    ngx_http_compile_complex_value, ngx_http_compile_complex_value_t, ngx_http_complex_value,
+    ngx_http_complex_value_t, ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t, ngx_http_core_module,
+    ngx_http_module, ngx_http_request_t, ngx_http_upstream_module, ngx_http_upstream_srv_conf_t,
+    ngx_palloc, ngx_pcalloc, ngx_pool_t, ngx_str_t, ngx_uint_t,
+};
+
+use super::cycle::{Cycle, Home};
+use super::log::printable;
+use super::module::ngx_http_peerage_module;
+use super::request::Request;
+use super::{admin, fence};
+use crate::conf::{Loc, Main, Srv};
+
+/// Why a directive is refused: the text of the `[emerg]` line, or nothing when nginx said it.
+#[derive(Debug)]
+pub(crate) struct Refused(pub(crate) Option<String>);
+
+impl Refused {
+    pub(crate) fn because(text: impl Into<String>) -> Self {
+        Self(Some(text.into()))
+    }
+}
+
+/// The configuration at the place nginx is reading.
+pub(crate) struct Conf<'a> {
+    cf: NonNull<ngx_conf_t>,
+    life: PhantomData<&'a ()>,
+}
+
+impl<'a> Conf<'a> {
+    /// Takes what nginx hands to a directive or a hook.
+    ///
+    /// # Safety
+    ///
+    /// - `cf` is not null, is nginx's, and lives during `'a`
+    /// - it stands inside http{}: `cf->ctx` is a ngx_http_conf_ctx_t
+    pub(super) unsafe fn from_raw(cf: *mut ngx_conf_t) -> Self {
+        debug_assert!(!cf.is_null());
+        // SAFETY: not null, the caller says so.
+        Self { cf: unsafe { NonNull::new_unchecked(cf) }, life: PhantomData }
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ngx_conf_t {
+        self.cf.as_ptr()
+    }
+
+    /// The directive's name and its arguments.
+    pub(crate) fn args(&self) -> Result<Vec<&'a str>, Refused> {
+        // SAFETY: nginx fills `args` with strings that live as long as the configuration's pool.
+        let args = unsafe { (*(*self.as_ptr()).args).as_slice::<ngx_str_t>() };
+        let name = args.first().map_or(&b""[..], |s| s.as_bytes());
+        args.iter()
+            .map(|s| {
+                // SAFETY: the bytes live as long as the pool, hence during 'a.
+                let bytes: &'a [u8] = unsafe { bytes(s) };
+                std::str::from_utf8(bytes).map_err(|_| {
+                    Refused::because(format!(
+                        "invalid value \"{}\" in \"{}\" directive: not UTF-8",
+                        String::from_utf8_lossy(bytes),
+                        String::from_utf8_lossy(name)
+                    ))
+                })
+            })
+            .collect()
+    }
+
+    /// "FILE:LINE" of the directive, for errors found later.
+    pub(crate) fn position(&self) -> String {
+        // SAFETY: while a directive is read, `conf_file` is the file it stands in.
+        unsafe {
+            let Some(file) = (*self.as_ptr()).conf_file.as_ref() else { return String::new() };
+            format!("{}:{}", String::from_utf8_lossy(file.file.name.as_bytes()), file.line)
+        }
+    }
+
+    /// A path as nginx takes it: relative ones are below the prefix.
+    pub(crate) fn full_name(&self, path: &str) -> Result<String, Refused> {
+        let mut copy = path.as_bytes().to_vec();
+        copy.push(0);
+        let mut name = ngx_str_t { len: path.len(), data: copy.as_mut_ptr() };
+        // SAFETY: the name is null-terminated and lives during the call; nginx replaces it by a
+        // string in the cycle's pool, or leaves it.
+        let rc = unsafe { ngx_conf_full_name((*self.as_ptr()).cycle, &raw mut name, 0) };
+        if rc != NGX_OK as isize {
+            return Err(Refused(None));
+        }
+        Ok(String::from_utf8_lossy(name.as_bytes()).into_owned())
+    }
+
+    /// The cycle that this configuration becomes.
+    pub(crate) fn cycle(&self) -> Cycle<'a> {
+        // SAFETY: the cycle being built lives as long as its configuration.
+        unsafe { Cycle::from_raw((*self.as_ptr()).cycle) }
+    }
+
+    /// The same, for what this configuration owns.
+    pub(crate) fn home(&self) -> Home {
+        self.cycle().home()
+    }
+
+    /// Writes an `[emerg]` line with the place of the directive.
+    fn emerg(&self, text: &str) {
+        let text = printable(text);
+        // SAFETY: "%*s" takes a length and that many bytes, which `text` has.
+        unsafe {
+            ngx_conf_log_error(
+                NGX_LOG_EMERG as ngx_uint_t,
+                self.as_ptr(),
+                0,
+                c"%*s".as_ptr(),
+                text.len(),
+                text.as_ptr(),
+            );
+        }
+    }
+
+    /// The module's part of http{}.
+    pub(crate) fn main(&self) -> &'a Main {
+        // SAFETY: `main_conf` has an entry a module, and ours is what `create` made.
+        unsafe {
+            let ctx = (*self.as_ptr()).ctx.cast::<ngx_http_conf_ctx_t>();
+            own::<Main>((*ctx).main_conf)
+        }
+    }
+
+    /// The module's part of the upstream{} that is read.
+    pub(crate) fn srv(&self) -> &'a Srv {
+        // SAFETY: as in `main`; `srv_conf` is the upstream's own while its block is read.
+        unsafe {
+            let ctx = (*self.as_ptr()).ctx.cast::<ngx_http_conf_ctx_t>();
+            own::<Srv>((*ctx).srv_conf)
+        }
+    }
+
+    /// The upstream{} that is read.
+    pub(crate) fn upstream(&self) -> super::upstream::Upstream<'a> {
+        // SAFETY: while an upstream{} is read, `srv_conf` holds the upstream module's entry, which
+        // ngx_http_upstream put there itself.
+        unsafe {
+            let ctx = (*self.as_ptr()).ctx.cast::<ngx_http_conf_ctx_t>();
+            let index = (*(&raw const ngx_http_upstream_module)).ctx_index;
+            let us = (*(*ctx).srv_conf.add(index)).cast::<ngx_http_upstream_srv_conf_t>();
+            super::upstream::Upstream::from_raw(us)
+        }
+    }
+
+    /// The location that is read.
+    pub(crate) fn location(&self) -> Location<'a> {
+        // SAFETY: `loc_conf` has an entry a module; the core module's is a ngx_http_core_loc_conf_t.
+        unsafe {
+            let ctx = (*self.as_ptr()).ctx.cast::<ngx_http_conf_ctx_t>();
+            let index = (*(&raw const ngx_http_core_module)).ctx_index;
+            let clcf = (*(*ctx).loc_conf.add(index)).cast::<ngx_http_core_loc_conf_t>();
+            let loc = own::<Loc>((*ctx).loc_conf);
+            Location { clcf: NonNull::new_unchecked(clcf), loc, life: PhantomData }
+        }
+    }
+
+    /// Compiles a value that may hold variables.
+    pub(crate) fn complex(&self, text: &str) -> Result<Complex, Refused> {
+        // SAFETY: value and text are copied into the configuration's pool, where nginx expects
+        // them to stay.
+        unsafe {
+            let pool = (*self.as_ptr()).pool;
+            let mut value = copy(pool, text.as_bytes()).ok_or(Refused(None))?;
+            let cv = ngx_pcalloc(pool, size_of::<ngx_http_complex_value_t>())
+                .cast::<ngx_http_complex_value_t>();
+            let Some(found) = NonNull::new(cv) else { return Err(Refused(None)) };
+            let mut ccv: ngx_http_compile_complex_value_t = std::mem::zeroed();
+            ccv.cf = self.as_ptr();
+            ccv.value = &raw mut value;
+            ccv.complex_value = cv;
+            if ngx_http_compile_complex_value(&raw mut ccv) != NGX_OK as isize {
+                return Err(Refused(None));
+            }
+            Ok(Complex(found))
+        }
+    }
+
+    /// Runs a directive and turns its answer into nginx's.
+    pub(super) fn run(&self, f: impl FnOnce(&Self) -> Result<(), Refused>) -> *mut c_char {
+        match f(self) {
+            Ok(()) => ptr::null_mut(),
+            Err(Refused(text)) => {
+                if let Some(text) = text {
+                    self.emerg(&text);
+                }
+                CONF_ERROR
+            }
+        }
+    }
+
+    /// Writes an `[emerg]` line about something that was read earlier.
+    pub(crate) fn emerg_at(&self, position: &str, text: &str) {
+        // SAFETY: `cf->log` is the log of the configuration being read.
+        let log = unsafe { super::log::Log::from_raw((*self.as_ptr()).log) };
+        log.write(super::log::Level::Emerg, 0, format_args!("{text} in {position}"));
+    }
+}
+
+/// NGX_CONF_ERROR, which nginx defines as a cast.
+pub(super) const CONF_ERROR: *mut c_char = ptr::without_provenance_mut(usize::MAX);
+
+/// A value with variables, evaluated for each request; lives as long as its configuration.
+pub(crate) struct Complex(NonNull<ngx_http_complex_value_t>);
+
+impl Complex {
+    /// Whether the text holds no variable.
+    pub(crate) fn is_constant(&self) -> bool {
+        // SAFETY: made by `Conf::complex` in the pool of the configuration that owns this.
+        unsafe { self.0.as_ref() }.lengths.is_null()
+    }
+
+    /// The value for a request, in the request's pool.
+    pub(super) fn evaluate(&self, r: *mut ngx_http_request_t) -> Option<ngx_str_t> {
+        let mut out = ngx_str_t::empty();
+        // SAFETY: a living request of the configuration that owns this value; nginx does not
+        // change the compiled value.
+        let rc = unsafe { ngx_http_complex_value(r, self.0.as_ptr(), &raw mut out) };
+        (rc == NGX_OK as isize).then_some(out)
+    }
+}
+
+/// A location while it is read or merged.
+pub(crate) struct Location<'a> {
+    clcf: NonNull<ngx_http_core_loc_conf_t>,
+    pub(crate) loc: &'a Loc,
+    life: PhantomData<&'a ()>,
+}
+
+impl Location<'_> {
+    pub(crate) fn name(&self) -> String {
+        // SAFETY: nginx's location lives as long as its configuration.
+        String::from_utf8_lossy(unsafe { self.clcf.as_ref() }.name.as_bytes()).into_owned()
+    }
+
+    /// `location @name`.
+    pub(crate) fn is_named(&self) -> bool {
+        // SAFETY: as in `name`.
+        unsafe { self.clcf.as_ref() }.named() != 0
+    }
+
+    /// `location ~ pattern`.
+    pub(crate) fn is_regex(&self) -> bool {
+        #[cfg(ngx_feature = "pcre")]
+        {
+            // SAFETY: as in `name`.
+            !unsafe { self.clcf.as_ref() }.regex.is_null()
+        }
+        #[cfg(not(ngx_feature = "pcre"))]
+        false
+    }
+
+    /// The body of a `limit_except`.
+    pub(crate) fn is_limit_except(&self) -> bool {
+        // SAFETY: as in `name`.
+        unsafe { self.clcf.as_ref() }.lmt_excpt() != 0
+    }
+
+    /// Whether something answers here already.
+    pub(crate) fn has_handler(&self) -> bool {
+        // SAFETY: as in `name`.
+        unsafe { self.clcf.as_ref() }.handler.is_some()
+    }
+
+    /// Lets the API answer here.
+    pub(crate) fn serve_api(&self) {
+        // SAFETY: only the thread that reads the configuration touches it.
+        unsafe { (*self.clcf.as_ptr()).handler = Some(admin::handler) };
+    }
+}
+
+/// The module's part of the location that a request is in.
+pub(crate) fn loc(r: Request<'_>) -> &Loc {
+    // SAFETY: a living request has `loc_conf` with an entry a module; the configuration outlives
+    // its requests.
+    unsafe { own::<Loc>((*r.as_ptr()).loc_conf) }
+}
+
+/// The module's part of http{} for a request.
+pub(crate) fn main(r: Request<'_>) -> &Main {
+    // SAFETY: as in `loc`.
+    unsafe { own::<Main>((*r.as_ptr()).main_conf) }
+}
+
+/// The module's entry of a table of configurations.
+///
+/// # Safety
+///
+/// - `table` is nginx's array with an entry a module, ours made by [`create`] of `T`
+/// - the configuration lives during `'a`
+pub(super) unsafe fn own<'a, T>(table: *mut *mut c_void) -> &'a T {
+    // SAFETY: the caller says so; nginx has set ctx_index before any configuration was made.
+    unsafe {
+        let index = (*(&raw const ngx_http_peerage_module)).ctx_index;
+        let own = (*table.add(index)).cast::<T>();
+        debug_assert!(!own.is_null(), "{}", type_name::<T>());
+        &*own
+    }
+}
+
+/// The module's part of http{} in a cycle; `None` where the cycle has no http{}.
+///
+/// # Safety
+///
+/// - `conf_ctx` is a cycle's, which lives during `'a`
+pub(super) unsafe fn main_of<'a>(conf_ctx: *mut *mut *mut *mut c_void) -> Option<&'a Main> {
+    // SAFETY: `conf_ctx` has an entry a module, the http module's being a ngx_http_conf_ctx_t or
+    // null.
+    unsafe {
+        let index = (*(&raw const ngx_http_module)).index;
+        let ctx = (*conf_ctx.add(index)).cast::<ngx_http_conf_ctx_t>();
+        if ctx.is_null() || (*(&raw const ngx_http_peerage_module)).ctx_index == usize::MAX {
+            return None;
+        }
+        Some(own::<Main>((*ctx).main_conf))
+    }
+}
+
+/// Makes one of the module's configurations, which the pool drops.
+pub(super) fn create<T: Default + 'static>(pool: *mut ngx_pool_t) -> *mut c_void {
+    unsafe extern "C" fn free<T>(data: *mut c_void) {
+        // SAFETY: `create` put the box there, and a pool runs each cleanup once.
+        fence::guard("cleanup", (), || drop(unsafe { Box::from_raw(data.cast::<T>()) }));
+    }
+    // SAFETY: the pool is the configuration's.
+    unsafe {
+        let cleanup = nginx_sys::ngx_pool_cleanup_add(pool, 0);
+        if cleanup.is_null() {
+            return ptr::null_mut();
+        }
+        let data = Box::into_raw(Box::<T>::default()).cast::<c_void>();
+        (*cleanup).handler = Some(free::<T>);
+        (*cleanup).data = data;
+        data
+    }
+}
+
+/// A copy of some bytes in a pool.
+pub(super) fn copy(pool: *mut ngx_pool_t, bytes: &[u8]) -> Option<ngx_str_t> {
+    // SAFETY: the pool is a living one; the memory has room for the bytes and a null behind them.
+    unsafe {
+        let data = ngx_palloc(pool, bytes.len() + 1).cast::<u8>();
+        if data.is_null() {
+            return None;
+        }
+        ptr::copy_nonoverlapping(bytes.as_ptr(), data, bytes.len());
+        *data.add(bytes.len()) = 0;
+        Some(ngx_str_t { len: bytes.len(), data })
+    }
+}
+
+/// The bytes of one of nginx's strings.
+///
+/// # Safety
+///
+/// - the bytes live and do not change during `'a`
+pub(super) unsafe fn bytes<'a>(s: &ngx_str_t) -> &'a [u8] {
+    if s.len == 0 || s.data.is_null() {
+        return &[];
+    }
+    // SAFETY: nginx's string has `len` bytes at `data`.
+    unsafe { std::slice::from_raw_parts(s.data, s.len) }
+}
+
+/// A literal as one of nginx's strings.
+pub(super) const fn string(text: &'static CStr) -> ngx_str_t {
+    ngx_str_t { len: text.count_bytes(), data: text.as_ptr().cast_mut().cast() }
+}
+
+/// NGX_ERROR and NGX_OK as callbacks give them.
+pub(super) const ERROR: isize = NGX_ERROR as isize;
+pub(super) const OK: isize = NGX_OK as isize;

@@ -1,0 +1,31 @@
+//! The fence: the one place that touches nginx's memory and calls its functions.
+//!
+//! What leaves it are references, values and closures. Every entry from nginx goes through
+//! `callback!`, which lets no panic out. nginx is single-threaded: whatever is shared inside a
+//! process sits in a [`global::Global`], which refuses any other thread.
+
+#[macro_use]
+mod callback;
+mod admin;
+pub(crate) mod body;
+pub(crate) mod conf;
+pub(crate) mod cycle;
+#[cfg(any(feature = "panic", feature = "points"))]
+pub(crate) mod faults;
+pub(crate) mod fence;
+pub(crate) mod filter;
+pub(crate) mod global;
+pub(crate) mod log;
+pub(crate) mod module;
+pub(crate) mod output;
+pub(crate) mod peer;
+pub(crate) mod process;
+pub(crate) mod request;
+pub(crate) mod shm;
+pub(crate) mod task;
+pub(crate) mod thread;
+pub(crate) mod timer;
+pub(crate) mod upstream;
+pub(crate) mod variable;
+pub(crate) mod version;
+pub(crate) mod wake;

@@ -1,0 +1,264 @@
+//! The sliced writer under every answer.
+//!
+//! A producer is asked for text until 32 KB are there or 2 ms are over; the text goes to nginx's
+//! output filters, and the next slice is made when the client has taken it, in a later turn of
+//! the event loop. What fits into the first slice is sent with its length, the rest chunked.
+
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use nginx_sys::{
+    NGX_AGAIN, NGX_ERROR, NGX_OK, ngx_add_timer, ngx_buf_t, ngx_chain_t, ngx_handle_write_event,
+    ngx_http_core_loc_conf_t, ngx_http_core_module, ngx_http_output_filter, ngx_http_request_t,
+    ngx_http_send_header, ngx_int_t, ngx_list_push, ngx_pcalloc, ngx_pnalloc, ngx_str_t,
+    ngx_table_elt_t, ngx_uint_t, off_t,
+};
+
+use super::request::Request;
+
+/// Whether a producer has more to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// Ask again.
+    More,
+    /// That was all.
+    End,
+}
+
+/// Makes an answer's text, a piece at a time; a piece is small against 32 KB and 1 ms.
+pub(crate) trait Producer {
+    /// Appends the next piece.
+    fn fill(&mut self, out: &mut Vec<u8>) -> Step;
+}
+
+/// A text that is already there.
+impl Producer for Vec<u8> {
+    fn fill(&mut self, out: &mut Vec<u8>) -> Step {
+        out.append(self);
+        Step::End
+    }
+}
+
+/// A whole answer.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) content_type: &'static str,
+    /// Further headers; an `ETag` is understood by nginx's `If-None-Match` on GET and HEAD.
+    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) body: Box<dyn Producer>,
+}
+
+/// What the writer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// Nothing; the request is to be finalized with this.
+    Done(ngx_int_t),
+    /// The client is to take what it was given; nginx's write event tells.
+    Blocked,
+    /// Its next slice of time.
+    Slice,
+}
+
+/// An answer on its way. It owns the bytes that nginx's buffers point at, so it lives until the
+/// request's pool is destroyed.
+pub(super) struct Output {
+    answer: Answer,
+    data: Vec<u8>,
+    buf: *mut ngx_buf_t,
+    header_sent: bool,
+}
+
+impl Output {
+    pub(super) fn new(answer: Answer) -> Self {
+        Self { answer, data: Vec::new(), buf: ptr::null_mut(), header_sent: false }
+    }
+
+    /// Makes and sends as much as one slice allows.
+    pub(super) fn run(&mut self, r: Request<'_>) -> Progress {
+        let raw = r.as_ptr();
+        if !self.buf.is_null() {
+            // SAFETY: a living request; a null chain means "what you hold".
+            let rc = unsafe { ngx_http_output_filter(raw, ptr::null_mut()) };
+            if rc == NGX_ERROR as ngx_int_t {
+                return Progress::Done(rc);
+            }
+            if self.is_busy(raw) {
+                return Progress::Blocked;
+            }
+        }
+        let step = self.fill(r);
+        if !self.header_sent {
+            self.header_sent = true;
+            if !self.set_header(r, step) {
+                return Progress::Done(NGX_ERROR as ngx_int_t);
+            }
+            // SAFETY: a living request whose header has not been sent.
+            let rc = unsafe { ngx_http_send_header(raw) };
+            // SAFETY: a living request.
+            let header_only = unsafe { (*raw).header_only() } != 0;
+            if rc == NGX_ERROR as ngx_int_t || rc > NGX_OK as ngx_int_t || header_only {
+                return Progress::Done(rc);
+            }
+        }
+        let rc = self.send(r, step);
+        if step == Step::End || rc == NGX_ERROR as ngx_int_t {
+            return Progress::Done(rc);
+        }
+        if rc == NGX_AGAIN as ngx_int_t || self.is_busy(raw) {
+            return Progress::Blocked;
+        }
+        Progress::Slice
+    }
+
+    /// Fills `data` with the next slice. A subrequest's answer is made at once: nginx keeps its
+    /// buffers until the main request has sent what comes before.
+    fn fill(&mut self, r: Request<'_>) -> Step {
+        self.data.clear();
+        let begun = Instant::now();
+        loop {
+            let step = self.answer.body.fill(&mut self.data);
+            if step == Step::End {
+                return step;
+            }
+            let over = self.data.len() >= SLICE_BYTES || begun.elapsed() >= SLICE_TIME;
+            if over && !r.is_subrequest() {
+                return step;
+            }
+        }
+    }
+
+    /// Whether nginx still holds bytes of `data`.
+    fn is_busy(&self, r: *mut ngx_http_request_t) -> bool {
+        // SAFETY: `buf` is in the pool of `r`, which lives, as does its connection.
+        unsafe {
+            (*self.buf).pos < (*self.buf).last
+                || (*r).buffered() != 0
+                || (*(*r).connection).buffered() != 0
+        }
+    }
+
+    /// Gives `data` to the output filters.
+    fn send(&mut self, r: Request<'_>, step: Step) -> ngx_int_t {
+        let raw = r.as_ptr();
+        // SAFETY: the request's pool lives; ngx_pcalloc gives zeroed memory of that size or null.
+        // `data` is neither moved nor changed before `is_busy` says no (or for ever after End).
+        unsafe {
+            if self.buf.is_null() {
+                self.buf = ngx_pcalloc((*raw).pool, size_of::<ngx_buf_t>()).cast();
+                if self.buf.is_null() {
+                    return NGX_ERROR as ngx_int_t;
+                }
+            }
+            let buf = &mut *self.buf;
+            let range = self.data.as_mut_ptr_range();
+            (buf.start, buf.pos) = (range.start, range.start);
+            (buf.end, buf.last) = (range.end, range.end);
+            // An empty buffer is one that only carries its flags.
+            buf.set_temporary(u32::from(!self.data.is_empty()));
+            buf.set_flush(u32::from(step == Step::More));
+            buf.set_last_buf(u32::from(step == Step::End && !r.is_subrequest()));
+            buf.set_last_in_chain(u32::from(step == Step::End));
+            if self.data.is_empty() && r.is_subrequest() {
+                buf.set_sync(1);
+            }
+            let mut link = ngx_chain_t { buf: self.buf, next: ptr::null_mut() };
+            ngx_http_output_filter(raw, &raw mut link)
+        }
+    }
+
+    fn set_header(&mut self, r: Request<'_>, step: Step) -> bool {
+        let raw = r.as_ptr();
+        // SAFETY: a living request whose header has not been sent; texts are 'static or copied
+        // into its pool.
+        unsafe {
+            let out = &raw mut (*raw).headers_out;
+            (*out).status = ngx_uint_t::from(self.answer.status);
+            (*out).content_type = constant(self.answer.content_type);
+            (*out).content_type_len = self.answer.content_type.len();
+            (*out).content_type_lowcase = ptr::null_mut();
+            (*out).content_length_n = match step {
+                Step::End => self.data.len() as off_t,
+                Step::More => -1,
+            };
+        }
+        // An ETag answers GET's conditions. For a write they were decided before, on what was
+        // there then.
+        if !matches!(r.method(), b"GET" | b"HEAD") {
+            // SAFETY: a living request.
+            unsafe { (*raw).set_disable_not_modified(1) };
+        }
+        self.answer.headers.iter().all(|(name, value)| push_header(r, name, value))
+    }
+}
+
+/// Adds one header to the answer.
+fn push_header(r: Request<'_>, name: &'static str, value: &str) -> bool {
+    debug_assert!(!value.bytes().any(|c| c < b' '));
+    let raw = r.as_ptr();
+    // SAFETY: a living request; the list is made by nginx with the request; the element is
+    // zeroed first, since newer versions have a link in it; the value is copied into the pool.
+    unsafe {
+        let element = ngx_list_push(&raw mut (*raw).headers_out.headers).cast::<ngx_table_elt_t>();
+        if element.is_null() {
+            return false;
+        }
+        ptr::write_bytes(element, 0, 1);
+        let copy = ngx_pnalloc((*raw).pool, value.len()).cast::<u8>();
+        if copy.is_null() {
+            return false;
+        }
+        ptr::copy_nonoverlapping(value.as_ptr(), copy, value.len());
+        (*element).hash = 1;
+        (*element).key = constant(name);
+        (*element).value = ngx_str_t { len: value.len(), data: copy };
+        if name == "ETag" {
+            (*raw).headers_out.etag = element;
+        }
+    }
+    true
+}
+
+/// Arms the write event as ngx_http_set_write_handler does; false: the connection is broken.
+pub(super) fn await_write(r: Request<'_>) -> bool {
+    let raw = r.as_ptr();
+    // SAFETY: a living request has its connection, events and core configuration.
+    unsafe {
+        let wev = (*(*raw).connection).write;
+        if (*wev).ready() != 0 && (*wev).delayed() != 0 {
+            return true;
+        }
+        guard_write(r);
+        let clcf = core_conf(raw);
+        ngx_handle_write_event(wev, (*clcf).send_lowat) == NGX_OK as ngx_int_t
+    }
+}
+
+/// Arms `send_timeout`, which also holds an exiting worker until the answer is out.
+pub(super) fn guard_write(r: Request<'_>) {
+    let raw = r.as_ptr();
+    // SAFETY: as in `await_write`.
+    unsafe {
+        let wev = (*(*raw).connection).write;
+        if (*wev).delayed() == 0 {
+            ngx_add_timer(wev, (*core_conf(raw)).send_timeout);
+        }
+    }
+}
+
+/// The core module's configuration of the request's location.
+///
+/// # Safety
+///
+/// - `r` is a living request
+unsafe fn core_conf(r: *mut ngx_http_request_t) -> *const ngx_http_core_loc_conf_t {
+    // SAFETY: `loc_conf` holds one entry a module; the core module's has this type.
+    unsafe { (*(*r).loc_conf.add(ngx_http_core_module.ctx_index)).cast() }
+}
+
+/// A constant text as nginx's string; nginx does not write into headers it sends.
+fn constant(text: &'static str) -> ngx_str_t {
+    ngx_str_t { len: text.len(), data: text.as_ptr().cast_mut() }
+}
+
+const SLICE_BYTES: usize = 32 * 1024;
+const SLICE_TIME: Duration = Duration::from_millis(2);

@@ -1,0 +1,322 @@
+//! The balancer as nginx calls it: init once a request, get and free once a try.
+
+use std::ffi::c_void;
+use std::mem::offset_of;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering;
+
+use nginx_sys::{
+    NGX_BUSY, NGX_PEER_FAILED, ngx_current_msec, ngx_http_request_t, ngx_http_upstream_srv_conf_t,
+    ngx_http_upstream_t, ngx_int_t, ngx_msec_t, ngx_palloc, ngx_peer_connection_t, ngx_pnalloc,
+    ngx_pool_cleanup_t, ngx_str_t, ngx_uint_t, sockaddr,
+};
+use peerage_core::name::MAX_LEN;
+use peerage_zone::{Address, Choice, NoPeer, Outcome, Worker};
+
+use super::conf::{self, ERROR, OK};
+use super::fence;
+use super::log::Log;
+use super::module::ngx_http_peerage_module;
+use super::process;
+use super::request::Request;
+use crate::balancer;
+use crate::conf::{Block, Srv};
+
+/// What a request holds of the balancer; in the request's pool, whose cleanup ends it.
+///
+/// As small as can be: every request has one, and pools are taken from the system by the page.
+#[repr(C)]
+pub(crate) struct Peer {
+    cleanup: ngx_pool_cleanup_t,
+    pub(crate) choice: Choice,
+    block: NonNull<Block>,
+    r: NonNull<ngx_http_request_t>,
+    /// The upstream's name, for the log and `$upstream_addr` when no peer can be had; the
+    /// configuration's, or the request's where it names the upstream.
+    name: NonNull<ngx_str_t>,
+    /// The last try; null before the first.
+    last: *const Try,
+    pub(crate) error: Option<NoPeer>,
+}
+
+/// The address of one try, fresh memory for each: nginx reads it until the request's log phase.
+#[repr(C)]
+struct Try {
+    /// Points behind this struct, at the text that follows the socket address there.
+    name: ngx_str_t,
+}
+
+impl Peer {
+    /// The block that chose, and its zone.
+    pub(crate) fn block(&self) -> &Block {
+        // SAFETY: the configuration outlives its requests.
+        unsafe { self.block.as_ref() }
+    }
+
+    /// `None` where the worker has no slot in the zone yet.
+    #[inline]
+    pub(crate) fn worker(&self) -> Option<&'static Worker> {
+        self.block().worker()
+    }
+
+    /// The value that named the upstream, in lower case if it is a name, or the block's own name.
+    pub(crate) fn name(&self) -> &[u8] {
+        // SAFETY: in the request's pool, or the configuration's.
+        unsafe { conf::bytes(self.name.as_ref()) }
+    }
+
+    /// The address of the last try, as `$upstream_addr` has it.
+    pub(crate) fn server(&self) -> Option<&[u8]> {
+        // SAFETY: null, or what `hand_over` wrote into this request's memory.
+        unsafe { self.last.as_ref().map(|last| conf::bytes(&last.name)) }
+    }
+}
+
+callback! {
+    /// Prepares a request, or a subrequest, for its tries.
+    pub(super) fn init(r: *mut ngx_http_request_t, us: *mut ngx_http_upstream_srv_conf_t)
+        -> ngx_int_t,
+    or ERROR;
+    {
+        // SAFETY: nginx calls with a living request that has its upstream, and with a block in
+        // which `init_upstream` has set this function; what is written lives in the request's
+        // pool, and each field is written before a reference to the whole is made.
+        unsafe {
+            let srv = conf::own::<Srv>((*us).srv_conf);
+            let Some(block) = srv.block() else { return ERROR };
+            let u = (*r).upstream;
+            let peer = ngx_palloc((*r).pool, size_of::<Peer>()).cast::<Peer>();
+            if peer.is_null() {
+                return ERROR;
+            }
+            peer.write(Peer {
+                // As ngx_pool_cleanup_add, with its memory and ours in one.
+                cleanup: ngx_pool_cleanup_t {
+                    handler: Some(cleaned),
+                    data: peer.cast(),
+                    next: (*(*r).pool).cleanup,
+                },
+                choice: Choice::new(),
+                block: NonNull::from(&**block),
+                r: NonNull::new_unchecked(r),
+                name: NonNull::new_unchecked(&raw mut (*us).host),
+                last: ptr::null(),
+                error: None,
+            });
+            (*(*r).pool).cleanup = &raw mut (*peer).cleanup;
+
+            let pc = &raw mut (*u).peer;
+            (*pc).data = peer.cast();
+            (*pc).name = &raw mut (*us).host;
+            (*pc).get = Some(get);
+            (*pc).free = Some(free);
+            #[cfg(any(ngx_feature = "ssl", ngx_feature = "compat"))]
+            {
+                (*pc).set_session = Some(set_session);
+                (*pc).save_session = Some(save_session);
+            }
+            // How many there are is known at the first `get`; here nginx only lowers it to
+            // proxy_next_upstream_tries.
+            (*pc).tries = UNKNOWN;
+            let index = (*(&raw const ngx_http_peerage_module)).ctx_index;
+            *(*r).ctx.add(index) = peer.cast();
+
+            #[cfg(feature = "panic")]
+            super::faults::panic_on_demand(Request::from_raw(r), "init");
+
+            if let Some(key) = block.key() {
+                let Some(mut given) = key.evaluate(r) else { return ERROR };
+                let mut buffer = [0; MAX_LEN];
+                match balancer::fold(block, conf::bytes(&given), &mut buffer) {
+                    Ok(folded) => {
+                        let data = ngx_pnalloc((*r).pool, folded.len()).cast::<u8>();
+                        if data.is_null() {
+                            return ERROR;
+                        }
+                        ptr::copy_nonoverlapping(folded.as_ptr(), data, folded.len());
+                        given = ngx_str_t { len: folded.len(), data };
+                    }
+                    Err(error) => (*peer).error = Some(error),
+                }
+                let name = ngx_palloc((*r).pool, size_of::<ngx_str_t>()).cast::<ngx_str_t>();
+                if name.is_null() {
+                    return ERROR;
+                }
+                name.write(given);
+                (*peer).name = NonNull::new_unchecked(name);
+                (*pc).name = name;
+            }
+        }
+        OK
+    }
+}
+
+callback! {
+    /// Gives nginx the next server to try.
+    fn get(pc: *mut ngx_peer_connection_t, data: *mut c_void) -> ngx_int_t, or NGX_BUSY as _;
+    {
+        // SAFETY: nginx calls with the connection of a request and the data that `init` set, which
+        // lives in that request's pool.
+        let (pc, peer) = unsafe { (&mut *pc, &mut *data.cast::<Peer>()) };
+        #[cfg(feature = "panic")]
+        // SAFETY: the request that `init` was called with.
+        super::faults::panic_on_demand(unsafe { Request::from_raw(peer.r.as_ptr()) }, "get");
+        pc.set_cached(0);
+        pc.connection = ptr::null_mut();
+        let picked = match (peer.error, peer.worker()) {
+            (Some(error), _) => Err(error),
+            (None, None) => Err(NoPeer::Busy),
+            (None, Some(worker)) => {
+                // SAFETY: the configuration outlives its requests, and the name is its or in the
+                // request's pool.
+                let (block, name) = unsafe { (peer.block.as_ref(), conf::bytes(peer.name.as_ref())) };
+                let target = balancer::target(block, name);
+                worker.pick(&mut peer.choice, &target, &process::clock())
+            }
+        };
+        match picked {
+            Ok(picked) => {
+                pc.tries = pc.tries.min(picked.tries as ngx_uint_t);
+                // SAFETY: `peer` is of a living request.
+                if unsafe { hand_over(pc, peer, &picked.address) } {
+                    return OK;
+                }
+                // What was picked goes back with the request's pool.
+            }
+            Err(error) => peer.error = Some(error),
+        }
+        pc.name = peer.name.as_ptr();
+        NGX_BUSY as _
+    }
+}
+
+/// More tries than any request makes.
+const UNKNOWN: ngx_uint_t = 1 << 20;
+
+/// Writes the address where nginx may keep it: fresh memory for each try.
+///
+/// # Safety
+///
+/// - the request of `peer` lives
+#[inline]
+unsafe fn hand_over(pc: &mut ngx_peer_connection_t, peer: &mut Peer, address: &Address) -> bool {
+    let words = address.words();
+    let size = size_of::<Try>() + size_of_val(words);
+    // SAFETY: a living request has its pool.
+    let memory = unsafe { ngx_palloc((*peer.r.as_ptr()).pool, size).cast::<Try>() };
+    if memory.is_null() {
+        return false;
+    }
+    peer.last = memory;
+    // SAFETY: `memory` has room for a Try and as many words as there are; a copy of all of them
+    // holds the socket address and the text.
+    unsafe {
+        let place = memory.add(1).cast::<u64>();
+        for (i, word) in words.iter().enumerate() {
+            place.add(i).write(word.load(Ordering::Relaxed));
+        }
+        let data = place.cast::<u8>().add(address.name_at());
+        (*memory).name = ngx_str_t { len: address.name_len(), data };
+        pc.sockaddr = place.cast::<sockaddr>();
+        pc.socklen = address.sockaddr_len() as _;
+        pc.name = &raw mut (*memory).name;
+    }
+    true
+}
+
+callback! {
+    /// Takes back what `get` gave, with what nginx has measured.
+    fn free(pc: *mut ngx_peer_connection_t, data: *mut c_void, state: ngx_uint_t) -> (), or ();
+    {
+        // SAFETY: as in `get`; the connection is a part of the request's upstream, as `init` found
+        // it, and the state, if any, is in the request's pool.
+        let (pc, peer, measured) = unsafe {
+            let u = pc.byte_sub(offset_of!(ngx_http_upstream_t, peer)).cast::<ngx_http_upstream_t>();
+            let measured = ((*u).state.as_ref(), (*u).start_time);
+            (&mut *pc, &mut *data.cast::<Peer>(), measured)
+        };
+        #[cfg(feature = "panic")]
+        // SAFETY: the request that `init` was called with.
+        super::faults::panic_on_demand(unsafe { Request::from_raw(peer.r.as_ptr()) }, "free");
+        pc.tries = pc.tries.saturating_sub(1);
+        let Some(worker) = peer.worker() else { return };
+        let failed = state & NGX_PEER_FAILED as ngx_uint_t != 0;
+        let outcome = match measured {
+            (None, _) => {
+                Outcome { failed, status: 0, header_ms: None, response_ms: 0, sent: 0, received: 0 }
+            }
+            (Some(state), started) => Outcome {
+                failed,
+                status: state.status as u16,
+                header_ms: (state.header_time != NONE).then_some(state.header_time as u64),
+                response_ms: if state.response_time == NONE {
+                    // SAFETY: nginx's cached time, an integer that its one thread writes.
+                    (unsafe { ngx_current_msec }).wrapping_sub(started) as u64
+                } else {
+                    state.response_time as u64
+                },
+                sent: state.bytes_sent as u64,
+                received: state.bytes_received as u64,
+            },
+        };
+        if worker.done(&mut peer.choice, &outcome, &process::clock()).disabled {
+            // SAFETY: a connection that is being made has its request's log.
+            let log = unsafe { Log::from_raw(pc.log) };
+            balancer::disabled(log);
+        }
+    }
+}
+
+/// A time that nginx has not measured.
+const NONE: ngx_msec_t = ngx_msec_t::MAX;
+
+/// The request's pool goes: a server that `free` was never called for is given back.
+unsafe extern "C" fn cleaned(data: *mut c_void) {
+    // SAFETY: `init` registered this with its Peer, which the pool still holds.
+    let peer = unsafe { &mut *data.cast::<Peer>() };
+    if peer.choice.held()
+        && let Some(worker) = peer.worker()
+    {
+        fence::guard("cleanup of a request", (), || worker.abandon(&mut peer.choice));
+    }
+    // SAFETY: nobody looks at the choice after the pool's cleanup.
+    unsafe { ptr::drop_in_place(&raw mut peer.choice) };
+}
+
+/// nginx calls it before a TLS handshake with a server, and crashes where there is none.
+#[cfg(any(ngx_feature = "ssl", ngx_feature = "compat"))]
+unsafe extern "C" fn set_session(_pc: *mut ngx_peer_connection_t, _data: *mut c_void) -> ngx_int_t {
+    OK
+}
+
+#[cfg(any(ngx_feature = "ssl", ngx_feature = "compat"))]
+unsafe extern "C" fn save_session(_pc: *mut ngx_peer_connection_t, _data: *mut c_void) {}
+
+/// The server that a request has chosen last.
+///
+/// An internal redirect to a named location clears the request's contexts; the pool's cleanups
+/// still know, the last one first. The pool is shared with subrequests, hence the look at `r`.
+pub(crate) fn of<'a>(r: Request<'a>) -> Option<&'a Peer> {
+    // SAFETY: a living request's contexts and cleanups; a cleanup with our handler holds a Peer.
+    unsafe {
+        let r = r.as_ptr();
+        let index = (*(&raw const ngx_http_peerage_module)).ctx_index;
+        let own = (*(*r).ctx.add(index)).cast::<Peer>();
+        if !own.is_null() {
+            return Some(&*own);
+        }
+        let mut cleanup = (*(*r).pool).cleanup;
+        while let Some(one) = cleanup.as_ref() {
+            if one.handler.is_some_and(|h| ptr::fn_addr_eq(h, cleaned as Cleaned)) {
+                let peer = &*one.data.cast::<Peer>();
+                if peer.r.as_ptr() == r {
+                    return Some(peer);
+                }
+            }
+            cleanup = one.next;
+        }
+    }
+    None
+}
+
+type Cleaned = unsafe extern "C" fn(*mut c_void);

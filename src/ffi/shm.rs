@@ -1,0 +1,102 @@
+//! Shared memory as nginx hands it out: one zone is one region of our own.
+
+use std::ffi::c_void;
+use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
+
+use nginx_sys::{
+    ngx_int_t, ngx_pagesize, ngx_shared_memory_add, ngx_shm_zone_t, ngx_slab_alloc_locked,
+    ngx_slab_pool_t,
+};
+use peerage_zone::Region;
+
+use super::conf::{self, Conf, ERROR, OK, Refused};
+use super::log::Log;
+use super::module::ngx_http_peerage_module;
+use crate::conf::Zone;
+
+/// A region and the word that says who may write in it: nginx's own mutex of the zone, which the
+/// master frees when its holder dies.
+pub(crate) struct Memory {
+    pub(crate) region: Region,
+    pub(crate) lock: &'static AtomicU64,
+    /// Nobody has formatted it yet.
+    pub(crate) fresh: bool,
+}
+
+/// The least a zone may have, as in nginx's own modules.
+pub(crate) fn least_size() -> usize {
+    // SAFETY: nginx sets the page size at start.
+    8 * unsafe { ngx_pagesize }
+}
+
+/// Asks nginx for a zone; [`crate::zone::open`] is called for it once the configuration is read.
+pub(crate) fn add(cf: &Conf<'_>, name: &str, size: usize, zone: &Rc<Zone>) -> Result<(), Refused> {
+    // SAFETY: the name is copied into the configuration's pool; nginx's answer is a zone in the
+    // new cycle's list. `data` is kept alive by the configuration, which owns the Rc and lives as
+    // long as the cycle.
+    unsafe {
+        let pool = (*cf.as_ptr()).pool;
+        let mut name = conf::copy(pool, name.as_bytes()).ok_or(Refused(None))?;
+        let tag = (&raw mut ngx_http_peerage_module).cast::<c_void>();
+        let shm = ngx_shared_memory_add(cf.as_ptr(), &raw mut name, size, tag);
+        let Some(shm) = shm.as_mut() else { return Err(Refused(None)) };
+        if !shm.data.is_null() {
+            return Err(Refused::because(format!("duplicate zone \"{name}\"")));
+        }
+        shm.init = Some(init);
+        shm.data = Rc::as_ptr(zone).cast_mut().cast();
+    }
+    Ok(())
+}
+
+callback! {
+    /// nginx calls it in the master, for a new mapping or for one that old workers run on.
+    fn init(shm: *mut ngx_shm_zone_t, _old: *mut c_void) -> ngx_int_t, or ERROR;
+    {
+        // SAFETY: nginx calls with a zone that `add` set up: `data` is the configuration's, the
+        // memory is mapped and begins with nginx's slab pool.
+        let (zone, memory, log) = unsafe {
+            let zone = &*(*shm).data.cast::<Zone>();
+            let log = Log::from_raw((*shm).shm.log);
+            (zone, memory((*shm).shm.addr.cast()), log)
+        };
+        match crate::zone::open(zone, memory, log) {
+            Ok(()) => OK,
+            Err(()) => ERROR,
+        }
+    }
+}
+
+/// The region of a zone; taken from the slab pool as one run of pages when the zone is new.
+///
+/// # Safety
+///
+/// - `pool` is the slab pool of a mapped zone of ours, and stays mapped as long as the process
+///   uses what is returned
+unsafe fn memory(pool: *mut ngx_slab_pool_t) -> Option<Memory> {
+    // SAFETY: nginx set the pool up before it calls `init`; only this process knows a new zone, and
+    // in a reused one nothing is written. A mutex's lock is an aligned word in the mapping, used
+    // by nginx only through atomic instructions, as by us.
+    unsafe {
+        let page = ngx_pagesize;
+        let fresh = (*pool).data.is_null();
+        if fresh {
+            let run = ngx_slab_alloc_locked(pool, (*pool).pfree * page);
+            if run.is_null() {
+                return None;
+            }
+            let bytes = ((*pool).end.addr() - run.addr()) / page * page;
+            // A fresh mapping is zero, unless nginx was built to fill it with junk.
+            if *run.cast::<u64>() != 0 {
+                run.cast::<u8>().write_bytes(0, bytes);
+            }
+            (*pool).data = run;
+        }
+        let start = (*pool).data;
+        let bytes = ((*pool).end.addr() - start.addr()) / page * page;
+        let region = Region::from_raw(start.cast(), bytes);
+        let lock = AtomicU64::from_ptr((*pool).mutex.lock.cast());
+        Some(Memory { region, lock, fresh })
+    }
+}

@@ -1,0 +1,18 @@
+//! peerage: upstreams that change while stock nginx runs.
+//!
+//! This crate is the edge: it gathers what nginx knows, calls `peerage-zone` and `peerage-core`
+//! once, and acts on the answer. Only [`ffi`] touches nginx.
+
+#![deny(unsafe_code)]
+
+#[macro_use]
+mod log;
+mod admin;
+mod balancer;
+mod conf;
+#[expect(unsafe_code, reason = "the fence: nginx is C")]
+mod ffi;
+mod module;
+mod variables;
+mod worker;
+mod zone;

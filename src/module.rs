@@ -1,0 +1,69 @@
+//! What nginx's hooks do, in the order in which nginx calls them.
+
+use crate::conf;
+use crate::ffi::conf::Conf;
+use crate::ffi::cycle::Cycle;
+use crate::ffi::process::{self, Role};
+use crate::ffi::{filter, variable};
+use crate::log::Level;
+use crate::variables::Variable;
+use crate::{worker, zone};
+
+/// Before http{} is read: variables that its directives may use.
+pub(crate) fn before(cf: &Conf<'_>) -> Result<(), ()> {
+    for which in Variable::ALL {
+        variable::add(cf, which).map_err(|_| ())?;
+    }
+    Ok(())
+}
+
+/// After http{} was read.
+pub(crate) fn after(cf: &Conf<'_>) -> Result<(), ()> {
+    conf::finish(cf)?;
+    filter::install();
+    Ok(())
+}
+
+/// A configuration has been accepted; in the master, before it starts its workers.
+pub(crate) fn started(cycle: Cycle<'_>) {
+    let Some(main) = cycle.main() else { return };
+    if process::testing() {
+        for zone in main.zones() {
+            zone::check_state(&zone, cycle);
+        }
+        return;
+    }
+    if main.zones().is_empty() {
+        return;
+    }
+    if let Err(error) = worker::prepare(cycle) {
+        let errno = error.raw_os_error().unwrap_or(0);
+        cycle.log().write(Level::Alert, errno, format_args!("eventfd() failed"));
+    }
+    for zone in main.zones() {
+        zone::check_state(&zone, cycle);
+        zone::load(&zone, main, cycle);
+    }
+}
+
+/// A process begins its work.
+pub(crate) fn forked(cycle: Cycle<'_>) {
+    if process::role() == Role::Other {
+        return;
+    }
+    #[cfg(feature = "points")]
+    crate::ffi::faults::points::arm();
+    if let Some(main) = cycle.main()
+        && !main.zones().is_empty()
+    {
+        worker::begin(main);
+    }
+}
+
+/// A process ends.
+pub(crate) fn leaving(_cycle: Cycle<'_>) {
+    worker::end();
+}
+
+/// The master ends.
+pub(crate) fn ended(_cycle: Cycle<'_>) {}

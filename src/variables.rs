@@ -1,0 +1,87 @@
+//! The variables of requests that went through a block taken over, or to the API.
+
+use crate::admin;
+use crate::conf::block::Name;
+use crate::ffi::request::Request;
+use crate::ffi::{conf, peer};
+
+/// One of the module's variables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Variable {
+    Upstream,
+    Server,
+    ServerId,
+    Error,
+    Revision,
+    Change,
+}
+
+impl Variable {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Upstream, Self::Server, Self::ServerId, Self::Error, Self::Revision, Self::Change];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Upstream => "peerage_upstream",
+            Self::Server => "peerage_server",
+            Self::ServerId => "peerage_server_id",
+            Self::Error => "peerage_error",
+            Self::Revision => "peerage_revision",
+            Self::Change => "peerage_change",
+        }
+    }
+
+    pub(crate) fn from_index(index: usize) -> Option<Self> {
+        Self::ALL.into_iter().find(|which| *which as usize == index)
+    }
+}
+
+/// Appends the value; false where there is none: nothing was chosen, nothing went wrong.
+pub(crate) fn write(which: Variable, r: Request<'_>, out: &mut Vec<u8>) -> bool {
+    match which {
+        Variable::Revision => return revision(r, out),
+        Variable::Change => {
+            let Some(change) = admin::change_of(r) else { return false };
+            out.extend_from_slice(change.as_bytes());
+            return true;
+        }
+        _ => {}
+    }
+    let Some(peer) = peer::of(r) else { return false };
+    match which {
+        Variable::Error => match peer.error {
+            Some(error) => out.extend_from_slice(error.as_str().as_bytes()),
+            None => return false,
+        },
+        _ => {
+            let (Some(id), Some(server)) = (peer.choice.server_id(), peer.server()) else {
+                return false;
+            };
+            match which {
+                Variable::ServerId => out.extend_from_slice(id.to_string().as_bytes()),
+                Variable::Server => out.extend_from_slice(server),
+                _ => match &peer.block().name {
+                    Name::Fixed(_, name) => out.extend_from_slice(name.as_str().as_bytes()),
+                    Name::Keyed(..) => out.extend_from_slice(peer.name()),
+                },
+            }
+        }
+    }
+    true
+}
+
+/// The revision of the zone that the request has to do with: its block's, its API's, or the only
+/// one there is.
+fn revision(r: Request<'_>, out: &mut Vec<u8>) -> bool {
+    let of_block = || peer::of(r).and_then(|peer| peer.block().zone().cloned());
+    let of_api = || conf::loc(r).api().and_then(|api| api.zone().cloned());
+    let only = || {
+        let zones = conf::main(r).zones();
+        if zones.len() == 1 { zones.into_iter().next() } else { None }
+    };
+    let zone = of_block().or_else(of_api).or_else(only);
+    let Some(memory) = zone.and_then(|zone| zone.memory()) else { return false };
+    out.extend_from_slice(memory.zone.revision().to_string().as_bytes());
+    true
+}

@@ -1,0 +1,209 @@
+//! A process at work: its places in the zones, the half-second round, wake-ups.
+
+pub(crate) mod state;
+
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::path::Path;
+use std::rc::Rc;
+
+use peerage_core::declare::DeclaredUpstream;
+use peerage_zone::Worker;
+
+use self::state::Keeper;
+use crate::conf::zone::{Flush, Orphans};
+use crate::conf::{Main, Zone};
+use crate::ffi::cycle::Cycle;
+use crate::ffi::global::Global;
+use crate::ffi::process;
+use crate::ffi::timer::{Kind, Timer};
+use crate::ffi::{task, wake};
+use crate::zone;
+
+/// How often a process looks for others that died.
+const ROUND: u64 = 500;
+
+struct State {
+    /// One entry a zone.
+    places: RefCell<Vec<Place>>,
+    /// Zones in which there was no place left, or that are to be merged yet.
+    pending: RefCell<Vec<Pending>>,
+    round: RefCell<Option<Timer>>,
+    running: Cell<bool>,
+}
+
+struct Place {
+    name: String,
+    worker: &'static Worker,
+    keeper: Option<Keeper>,
+    orphans: Orphans,
+}
+
+impl Place {
+    /// Ends what is due; tells whether anything was.
+    fn expire(&self) -> bool {
+        let clock = process::clock();
+        let ttl = self.worker.expire(&clock);
+        for upstream in &ttl {
+            log!(Notice, "time of an admin state is over in upstream \"{upstream}\"");
+        }
+        let since = match self.orphans {
+            // What an old configuration said of orphans holds no more.
+            _ if process::exiting() => None,
+            Orphans::After(ms) => Some(clock.msec.saturating_sub(ms)),
+            Orphans::Off => Some(clock.msec),
+            Orphans::Forever => None,
+        };
+        let gone = since.map(|since| self.worker.expire_orphans(since, &clock)).unwrap_or_default();
+        for upstream in &gone {
+            log!(Notice, "upstream \"{upstream}\", which no block names any more, is removed");
+        }
+        !(ttl.is_empty() && gone.is_empty())
+    }
+}
+
+struct Pending {
+    zone: Rc<Zone>,
+    /// What the master could not merge.
+    declared: Vec<DeclaredUpstream>,
+}
+
+static STATE: Global<State> = Global::new(State {
+    places: RefCell::new(Vec::new()),
+    pending: RefCell::new(Vec::new()),
+    round: RefCell::new(None),
+    running: Cell::new(false),
+});
+
+/// In the master, before it forks: what all processes share.
+pub(crate) fn prepare(cycle: Cycle<'_>) -> io::Result<()> {
+    // Workers of two generations and nginx's own helpers share one process table.
+    wake::prepare(2 * cycle.workers() + 8)
+}
+
+/// Takes a place in every zone and begins the round.
+pub(crate) fn begin(main: &Main) {
+    let state = STATE.get();
+    for zone in main.zones() {
+        let declared = if zone.is_unmerged() { main.declared(&zone) } else { Vec::new() };
+        let pending = Pending { zone, declared };
+        if !join(&pending) {
+            state.pending.borrow_mut().push(pending);
+        }
+    }
+    if !wake::listen(process::slot(), woken, exiting) {
+        log!(Info, "no wake-up for process {}, it will look by itself", process::slot());
+    }
+    state.running.set(true);
+    // What went with this configuration goes before its first request.
+    let ended = state.places.borrow().iter().map(Place::expire).fold(false, |a, b| a | b);
+    if ended {
+        wake_all();
+    }
+    let timer = Timer::new(Kind::Cancelable, round);
+    timer.set(ROUND);
+    *state.round.borrow_mut() = Some(timer);
+}
+
+/// Gives the places back.
+pub(crate) fn end() {
+    let state = STATE.get();
+    if !state.running.replace(false) {
+        return;
+    }
+    drop(state.round.borrow_mut().take());
+    state.pending.borrow_mut().clear();
+    for place in state.places.borrow_mut().drain(..) {
+        if let Some(keeper) = place.keeper {
+            keeper.finish();
+        }
+        place.worker.leave();
+    }
+    wake::close();
+}
+
+/// Has the state file of a zone written soon, if this process is the one that writes it.
+pub(crate) fn hurry(zone: &Zone) {
+    let places = STATE.get().places.borrow();
+    let place = places.iter().find(|place| place.name == zone.name);
+    if let Some(keeper) = place.and_then(|place| place.keeper.as_ref()) {
+        keeper.hurry();
+    }
+}
+
+/// Tells every process of this nginx that something it may wait for has changed.
+pub(crate) fn wake_all() {
+    wake::all();
+}
+
+/// Takes a place in a zone and does what the master could not; false: try again later.
+fn join(pending: &Pending) -> bool {
+    let zone = &pending.zone;
+    let Some(memory) = zone.memory() else { return true };
+    if zone.worker().is_none() {
+        let pid = process::pid();
+        let Some(worker) = memory.zone.worker(pid, process::started(pid), &memory.format) else {
+            return false;
+        };
+        // One of a zone and process, for as long as the process lives: requests refer to it from
+        // their pools.
+        let worker: &'static Worker = Box::leak(Box::new(worker));
+        let keeper = keeper(zone, worker);
+        let place = Place { name: zone.name.clone(), worker, keeper, orphans: zone.orphans };
+        STATE.get().places.borrow_mut().push(place);
+        zone.set_worker(worker);
+    }
+    if zone.is_unmerged() && process::number() == 0 {
+        let Some(worker) = zone.worker() else { return false };
+        let merged = worker.merge(&pending.declared, &process::clock(), &mut || false);
+        zone::report(zone, &merged, crate::log::Log::cycle());
+        zone.set_unmerged(merged.busy);
+        return !merged.busy;
+    }
+    true
+}
+
+fn keeper(zone: &Zone, worker: &'static Worker) -> Option<Keeper> {
+    match (&zone.state, zone.flush) {
+        (Some(path), Flush::After(ms)) => {
+            Some(Keeper::start(&zone.name, Path::new(path), ms, worker))
+        }
+        _ => None,
+    }
+}
+
+/// Every half second.
+fn round() {
+    let state = STATE.get();
+    state.pending.borrow_mut().retain(|pending| !join(pending));
+    let mut changed = false;
+    for place in state.places.borrow().iter() {
+        let swept = place.worker.sweep(&process::alive);
+        if swept.slots != 0 {
+            log!(
+                Notice,
+                "{} dead processes left {} requests in peerage zone \"{}\", taken back",
+                swept.slots,
+                swept.references,
+                place.name
+            );
+        }
+        changed |= swept.slots != 0 || place.expire();
+    }
+    if changed {
+        wake_all();
+    }
+    if let Some(timer) = state.round.borrow().as_ref() {
+        timer.set(ROUND);
+    }
+}
+
+/// Something may have changed that a request here waits for.
+fn woken() {
+    task::wake_all();
+}
+
+/// Graceful shutdown begins.
+fn exiting() {
+    task::wake_all();
+}

@@ -1,0 +1,236 @@
+//! A zone's life in the master: laid out or found again, filled from its file, merged with what
+//! the configuration declares.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use peerage_core::merge::Conflict;
+use peerage_core::name::UpstreamName;
+use peerage_core::snapshot::{Header, Loaded};
+use peerage_core::upstream::Defaults;
+use peerage_zone::{Cursor, Format, Merged};
+
+use crate::conf::{Main, Zone, zone::Memory};
+use crate::ffi::cycle::Cycle;
+use crate::ffi::process;
+use crate::ffi::shm;
+use crate::log::{Level, Log};
+use crate::worker::state;
+
+/// What this build lays out, another one does not read.
+const BUILD: u64 = parse_hex(env!("PEERAGE_BUILD"));
+
+/// How long the master tries to write before it leaves a commit to a worker.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Called in the master while it makes a configuration's zones: a new mapping is laid out, one
+/// that old workers run on is only looked at.
+pub(crate) fn open(zone: &Zone, memory: Option<shm::Memory>, log: Log<'_>) -> Result<(), ()> {
+    let fail = |text: std::fmt::Arguments<'_>| {
+        log.write(Level::Emerg, 0, text);
+        Err(())
+    };
+    let name = &zone.name;
+    let Some(memory) = memory else {
+        return fail(format_args!("peerage zone \"{name}\" is too small"));
+    };
+    let cycle = zone.home().cycle();
+    let format = Format {
+        build: BUILD,
+        slots: u16::try_from(2 * cycle.workers() + 2).unwrap_or(u16::MAX),
+        connections: u32::try_from(cycle.connections()).unwrap_or(u32::MAX),
+    };
+    let found = if memory.fresh {
+        match peerage_zone::Zone::format(memory.region, memory.lock, &format) {
+            Ok(found) => found,
+            Err(error) => {
+                // What nginx's slab pool takes of the zone for itself comes on top.
+                let need = (error.need + zone.size.saturating_sub(error.have)).div_ceil(1024);
+                return fail(format_args!(
+                    "peerage zone \"{name}\" is too small: {}k, at least {need}k needed \
+                     for {} workers of {} connections",
+                    zone.size / 1024,
+                    cycle.workers(),
+                    format.connections
+                ));
+            }
+        }
+    } else {
+        match peerage_zone::Zone::attach(memory.region, memory.lock, BUILD) {
+            Ok(found) => found,
+            Err(error) => {
+                return fail(format_args!("cannot use peerage zone \"{name}\": {error}"));
+            }
+        }
+    };
+    if memory.fresh
+        && let Some(loaded) = cycle.old_zone(name).and_then(contents)
+    {
+        let (need, have) = found.as_master(process::pid()).fit(&loaded);
+        if need > have {
+            return fail(format_args!(
+                "peerage zone \"{name}\" is too small: {}k, at least {}k needed for its {} \
+                 upstreams",
+                zone.size / 1024,
+                (zone.size as u64 + need - have).div_ceil(1024),
+                loaded.upstreams.len()
+            ));
+        }
+    }
+    zone.set_memory(Memory { zone: found, format, fresh: memory.fresh });
+    Ok(())
+}
+
+/// Warns about a state file that could not be written, also under `nginx -t`.
+pub(crate) fn check_state(zone: &Zone, cycle: Cycle<'_>) {
+    let Some(path) = zone.state.as_ref().map(Path::new) else { return };
+    let text = state::check(path).or_else(|| {
+        let directory = path.parent()?;
+        let writable = process::may_write(directory, cycle.user()).unwrap_or(true);
+        let directory = directory.display();
+        (!writable)
+            .then(|| format!("directory \"{directory}\" of state file is not writable for workers"))
+    });
+    if let Some(text) = text {
+        let text = format_args!("{text}, zone \"{}\"", zone.name);
+        cycle.complaints().write(Level::Warn, 0, text);
+    }
+}
+
+/// Called in the master once the configuration is accepted: fills a new zone, from the one it
+/// replaces or from its file, and merges what the configuration declares. Never fails: what cannot
+/// be done now is left to a worker.
+pub(crate) fn load(zone: &Zone, main: &Main, cycle: Cycle<'_>) {
+    let Some(memory) = zone.memory() else { return };
+    let log = cycle.log();
+    let master = memory.zone.as_master(process::pid());
+    let begun = Instant::now();
+    let mut wait = || {
+        std::thread::sleep(Duration::from_millis(1));
+        begun.elapsed() < PATIENCE
+    };
+    if memory.fresh && !memory.zone.is_loaded() {
+        let resized = cycle.old_zone(&zone.name).and_then(|old| take_over(old, &mut wait));
+        let is_resized = resized.is_some();
+        let from = if is_resized { "the old zone" } else { "its state file" };
+        let file = || state::load(Path::new(zone.state.as_ref()?), cycle.user(), log);
+        if let Some(loaded) = resized.or_else(file) {
+            let left = master.load(&loaded, &process::clock());
+            if !is_resized {
+                memory.zone.durable().set_revision(memory.zone.revision());
+            }
+            log.write(
+                Level::Notice,
+                0,
+                format_args!(
+                    "peerage zone \"{}\" has {} upstreams from {from}",
+                    zone.name,
+                    loaded.upstreams.len() - left.len()
+                ),
+            );
+            full(zone, &left, log);
+        }
+    }
+    let merged = master.merge(&main.declared(zone), &process::clock(), &mut wait);
+    report(zone, &merged, log);
+    zone.set_unmerged(merged.busy);
+    zone.set_conflicts(merged.conflicts);
+    if merged.busy {
+        log.write(
+            Level::Warn,
+            0,
+            format_args!("peerage zone \"{}\" is busy, a worker will merge it", zone.name),
+        );
+    }
+}
+
+/// Takes what a zone of another size holds, which old workers still run on: from now on they are
+/// refused to change it.
+fn take_over(old: &Zone, wait: &mut dyn FnMut() -> bool) -> Option<Loaded> {
+    old.memory()?.zone.as_master(process::pid()).end(wait);
+    contents(old)
+}
+
+/// What a zone of another size holds.
+fn contents(old: &Zone) -> Option<Loaded> {
+    let memory = old.memory()?;
+    let clock = process::clock();
+    let pid = process::pid();
+    let reader = memory.zone.worker(pid, process::started(pid), &memory.format)?;
+    let (revision, next_id) = (memory.zone.revision(), memory.zone.next_id());
+    let mut upstreams = Vec::new();
+    let mut cursor = Cursor::default();
+    loop {
+        let names = reader.walk(&mut cursor, 256);
+        if names.is_empty() {
+            break;
+        }
+        for name in names {
+            if let Some(seen) = reader.read(&name, &clock) {
+                upstreams.push((seen.upstream, seen.revision));
+            }
+        }
+    }
+    reader.leave();
+    let header = Some(Header::new(&old.name, revision, next_id, clock.msec));
+    Some(Loaded { header, upstreams, damage: None })
+}
+
+/// The defaults of upstreams that no block declares: those of the zone's keyed blocks.
+pub(crate) fn keyed_defaults(zone: &Zone, main: &Main) -> Defaults {
+    main.blocks()
+        .iter()
+        .find(|block| block.is_keyed() && block.zone().is_some_and(|z| z.name == zone.name))
+        .map(|block| block.settings().defaults)
+        .unwrap_or_default()
+}
+
+/// Says what a merge could not keep.
+pub(crate) fn report(zone: &Zone, merged: &Merged, log: Log<'_>) {
+    for Conflict { upstream, server, field, file, runtime } in &merged.conflicts {
+        let of = match server {
+            Some(server) => format!("server \"{server}\" of upstream \"{upstream}\""),
+            None => format!("upstream \"{upstream}\""),
+        };
+        log.write(
+            Level::Warn,
+            0,
+            format_args!(
+                "{field} of {of} was changed both in the configuration (\"{file}\") and at run \
+                 time (\"{runtime}\"): the configuration's holds, zone \"{}\"",
+                zone.name
+            ),
+        );
+    }
+    full(zone, &merged.no_room, log);
+}
+
+/// Says what did not fit.
+fn full(zone: &Zone, left: &[UpstreamName], log: Log<'_>) {
+    if let Some(first) = left.first() {
+        log.write(
+            Level::Crit,
+            0,
+            format_args!(
+                "peerage zone \"{}\" is full, {} upstreams not added, the first is \"{first}\"",
+                zone.name,
+                left.len()
+            ),
+        );
+    }
+}
+
+const fn parse_hex(text: &str) -> u64 {
+    let bytes = text.as_bytes();
+    let mut value = 0_u64;
+    let mut i = 0;
+    while i < bytes.len() {
+        let digit = match bytes[i] {
+            c @ b'0'..=b'9' => c - b'0',
+            c => c - b'a' + 10,
+        };
+        value = value << 4 | digit as u64;
+        i += 1;
+    }
+    value
+}

@@ -1,0 +1,328 @@
+//! Every refusal of the module, as `nginx -t` tells it.
+
+mod support;
+
+use support::*;
+
+const ZONE: &str = "peerage_zone main 1m;";
+
+/// Tests each text inside http{}: it must be refused with an [emerg] line that has these words.
+#[track_caller]
+fn refused(before: &str, cases: &[(&str, &str)]) {
+    let conf = Nginx::builder();
+    let mut wrong = Vec::new();
+    for (text, expected) in cases {
+        let (good, output) = conf.clone().http(format!("{before}\n{text}")).test();
+        let line = output.lines().find(|line| line.contains("[emerg]")).unwrap_or_default();
+        if good || !line.contains(expected) {
+            wrong.push(format!("{text}\n  expected: {expected}\n  got: {output}"));
+        } else if !line.contains("test.conf:") {
+            wrong.push(format!("{text}\n  no place in: {line}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn zones() {
+    refused(
+        "",
+        &[
+            ("peerage_zone main;", "invalid number of arguments in \"peerage_zone\""),
+            (
+                "peerage_zone \"\" 1m;",
+                "invalid value \"\" in \"peerage_zone\" directive: not a zone name",
+            ),
+            ("peerage_zone a/b 1m;", "invalid value \"a/b\" in \"peerage_zone\" directive"),
+            (
+                "peerage_zone main big;",
+                "invalid value \"big\" in \"peerage_zone\" directive: not a size",
+            ),
+            ("peerage_zone main 1x;", "invalid value \"1x\" in \"peerage_zone\" directive"),
+            ("peerage_zone main 4k;", "zone \"main\" is too small, at least 32k"),
+            (
+                "peerage_zone main 1m state=;",
+                "invalid value \"state=\" in \"peerage_zone\" directive: no path",
+            ),
+            (
+                "peerage_zone main 1m flush=always;",
+                "invalid value \"flush=always\" in \"peerage_zone\" directive",
+            ),
+            (
+                "peerage_zone main 1m flush=soon;",
+                "invalid value \"flush=soon\" in \"peerage_zone\" directive",
+            ),
+            (
+                "peerage_zone main 1m flush=0;",
+                "invalid value \"flush=0\" in \"peerage_zone\" directive: must be",
+            ),
+            (
+                "peerage_zone main 1m orphans=x;",
+                "invalid value \"orphans=x\" in \"peerage_zone\" directive",
+            ),
+            (
+                "peerage_zone main 1m orphans=0s;",
+                "invalid value \"orphans=0s\" in \"peerage_zone\"",
+            ),
+            (
+                "peerage_zone main 1m flush=1s flush=2s;",
+                "duplicate parameter \"flush\" in \"peerage_zone\"",
+            ),
+            ("peerage_zone main 1m orphans=off orphans=1s;", "duplicate parameter \"orphans\""),
+            ("peerage_zone main 1m state=a state=b;", "duplicate parameter \"state\""),
+            (
+                "peerage_zone main 1m stat=a;",
+                "invalid parameter \"stat=a\" in \"peerage_zone\" directive",
+            ),
+            ("peerage_zone main 1m; peerage_zone main 2m;", "duplicate peerage zone \"main\""),
+            (
+                "peerage_zone main 1m state=s.json; peerage_zone other 1m state=s.json;",
+                "of peerage zone \"other\" is already used by zone \"main\"",
+            ),
+            ("limit_req_zone $uri zone=main:1m rate=1r/s; peerage_zone main 1m;", "\"main\""),
+            ("server { peerage_zone main 1m; }", "\"peerage_zone\" directive is not allowed here"),
+        ],
+    );
+}
+
+#[test]
+fn zone_without_room_for_its_workers() {
+    let conf = Nginx::builder().workers(8).http("peerage_zone main 32k;");
+    let (good, text) = conf.test();
+    let expected = "peerage zone \"main\" is too small: 32k, at least ";
+    assert!(!good && text.contains(expected), "{text}");
+    assert!(text.contains("for 8 workers of 1024 connections"), "{text}");
+    // What it asks for is enough.
+    let need = text.split(expected).nth(1).and_then(|rest| rest.split('k').next()).unwrap();
+    let (good, text) = conf.http(format!("peerage_zone main {need}k;")).test();
+    assert!(good, "{need}k: {text}");
+}
+
+#[test]
+fn blocks() {
+    let cases = [
+        ("peerage main; server 10.0.0.1; peerage main;", "\"peerage\" directive is duplicate"),
+        ("peerage none; server 10.0.0.1;", "unknown peerage zone \"none\" in upstream \"app\""),
+        ("peerage main name=a name=b;", "duplicate parameter \"name\" in \"peerage\" directive"),
+        ("peerage main name=$uri match=a match=b;", "duplicate parameter \"match\""),
+        ("peerage main match=a*;", "invalid value \"match=a*\" in \"peerage\" directive: needs a"),
+        (
+            "peerage main name=$uri match=a/b;",
+            "invalid value \"match=a/b\" in \"peerage\" directive",
+        ),
+        ("peerage main name=a/b;", "invalid value \"name=a/b\" in \"peerage\" directive"),
+        ("peerage main name=;", "invalid value \"name=\" in \"peerage\" directive"),
+        ("peerage main nam=a;", "invalid parameter \"nam=a\" in \"peerage\" directive"),
+        ("peerage main name=$nobody_knows;", "unknown \"nobody_knows\" variable"),
+        ("peerage;", "invalid number of arguments in \"peerage\" directive"),
+        ("zone z 1m; peerage main; server 10.0.0.1;", "\"zone\" directive cannot stand beside"),
+        ("peerage main; zone z 1m; server 10.0.0.1;", "\"zone\" directive cannot stand beside"),
+        (
+            "least_conn; peerage main; server 10.0.0.1;",
+            "load balancing method redefined by \"peerage\"",
+        ),
+        ("keepalive 4; peerage main; server 10.0.0.1;", "put \"keepalive\" after \"peerage\""),
+        (
+            "peerage main; least_conn; server 10.0.0.1;",
+            "load balancing method redefined after \"peerage\" in upstream \"app\"",
+        ),
+        ("peerage main; hash $uri; server 10.0.0.1;", "redefined after \"peerage\""),
+        ("peerage main; server 10.0.0.1; server 10.0.0.1:80;", "duplicate server \"10.0.0.1:80\""),
+        (
+            "peerage main; server 10.0.0.1; peerage_server 10.0.0.1;",
+            "duplicate server \"10.0.0.1:80\" in upstream \"app\"",
+        ),
+        (
+            "peerage main name=$uri; server 10.0.0.1;",
+            "\"server\" directive is not allowed where the name holds variables",
+        ),
+        (
+            "peerage main name=$uri; peerage_server 10.0.0.1;",
+            "\"peerage_server\" directive is not allowed in upstream \"app\"",
+        ),
+        ("peerage main; server 10.0.0.1 slow_start=5s;", "invalid parameter \"slow_start=5s\""),
+        (
+            "peerage main; server 10.0.0.1 weight=70000;",
+            "invalid value \"weight=70000\" in \"server\"",
+        ),
+        ("peerage main; server 10.0.0.1 max_conns=2000000;", "invalid value \"max_conns=2000000\""),
+        ("peerage main; server 10.0.0.1 max_fails=70000;", "invalid value \"max_fails=70000\""),
+        ("peerage_server 10.0.0.1;", "\"peerage_server\" directive needs \"peerage\" before it"),
+        (
+            "peerage_defaults weight=1;",
+            "\"peerage_defaults\" directive needs \"peerage\" before it",
+        ),
+        ("peerage_method round_robin;", "\"peerage_method\" directive needs \"peerage\" before it"),
+        (
+            "peerage main; peerage_method best;",
+            "invalid value \"best\" in \"peerage_method\" directive",
+        ),
+        (
+            "peerage main; peerage_method round_robin; peerage_method round_robin;",
+            "\"peerage_method\" directive is duplicate",
+        ),
+        (
+            "peerage main; peerage_defaults weight=1; peerage_defaults weight=1;",
+            "\"peerage_defaults\" directive is duplicate",
+        ),
+        (
+            "peerage main; peerage_defaults weight;",
+            "invalid parameter \"weight\" in \"peerage_defaults\"",
+        ),
+        ("peerage main; peerage_defaults backup=1;", "invalid parameter \"backup=1\""),
+        ("peerage main; peerage_defaults weight=1 weight=2;", "duplicate parameter \"weight\""),
+        (
+            "peerage main; peerage_defaults weight=-1;",
+            "invalid value \"weight=-1\" in \"peerage_defaults\"",
+        ),
+        (
+            "peerage main; peerage_defaults fail_timeout=soon;",
+            "invalid value \"fail_timeout=soon\"",
+        ),
+    ];
+    let blocks: Vec<String> =
+        cases.iter().map(|(text, _)| format!("upstream app {{ {text} }}")).collect();
+    let cases: Vec<(&str, &str)> = blocks
+        .iter()
+        .zip(&cases)
+        .map(|(block, (_, expected))| (block.as_str(), *expected))
+        .collect();
+    refused(ZONE, &cases);
+}
+
+#[test]
+fn servers() {
+    let cases = [
+        ("10.0.0.1:0", "invalid value \"10.0.0.1:0\" in \"peerage_server\" directive: the port"),
+        ("10.0.0.1:99999", "the port is not a number from 1 to 65535"),
+        ("\"\"", "invalid value \"\" in \"peerage_server\" directive: an address may not be empty"),
+        ("::1", "an IPv6 address stands in brackets"),
+        ("[::1", "not an IPv6 address in brackets"),
+        ("unix:relative", "a unix socket has an absolute path"),
+        ("a_b/c:80", "neither an IP address nor a host name"),
+        ("backend.example.com:80", "a host name needs a plain \"server\" line in this version"),
+        (
+            "10.0.0.1 weight=x",
+            "invalid value \"weight=x\" in \"peerage_server\" directive: it must be",
+        ),
+        ("10.0.0.1 weight=65536", "it must be a whole number from 0 to 65535"),
+        ("10.0.0.1 max_conns=1048576", "it must be a whole number from 0 to 1048575"),
+        ("10.0.0.1 max_fails=65536", "it must be a whole number from 0 to 65535"),
+        ("10.0.0.1 fail_timeout=1y1", "invalid value \"fail_timeout=1y1\""),
+        ("10.0.0.1 slow_start=30s", "it is not available in this version"),
+        (
+            "10.0.0.1 weight=1 weight=1",
+            "duplicate parameter \"weight\" in \"peerage_server\" directive",
+        ),
+        ("10.0.0.1 down down", "duplicate parameter \"down\""),
+        ("10.0.0.1 downn", "invalid parameter \"downn\" in \"peerage_server\" directive"),
+        ("10.0.0.1 down=yes", "invalid parameter \"down=yes\""),
+        ("10.0.0.1 label=:x", "it must have keys that are not empty and have no colon"),
+        ("10.0.0.1 label=a:b label=a:c", "duplicate parameter \"label=a\""),
+        ("10.0.0.1 route=123456789012345678901234567890123", "it must have at most 32 bytes"),
+        ("10.0.0.1 \"label=a:b\tc\"", "it must not have control characters"),
+    ];
+    let blocks: Vec<String> = cases
+        .iter()
+        .map(|(text, _)| format!("upstream app {{ peerage main; peerage_server {text}; }}"))
+        .collect();
+    let cases: Vec<(&str, &str)> = blocks
+        .iter()
+        .zip(&cases)
+        .map(|(block, (_, expected))| (block.as_str(), *expected))
+        .collect();
+    refused(ZONE, &cases);
+    let labels: String = (0..17).map(|n| format!(" label=k{n}:v")).collect();
+    let block = format!("upstream app {{ peerage main; peerage_server 10.0.0.1{labels}; }}");
+    refused(ZONE, &[(&block, "it must have at most 16 labels")]);
+}
+
+#[test]
+fn blocks_that_do_not_agree() {
+    refused(
+        ZONE,
+        &[
+            (
+                "upstream a { peerage main name=app; server 10.0.0.1; }
+                 upstream b { peerage main name=app; server 10.0.0.2; }",
+                "upstream \"app\" of peerage zone \"main\" is declared otherwise in",
+            ),
+            (
+                "upstream a { peerage main name=app; server 10.0.0.1; }
+                 upstream APP { peerage main; server 10.0.0.1; peerage_defaults max_fails=2; }",
+                "is declared otherwise in",
+            ),
+            (
+                "upstream a { peerage main name=$uri; peerage_defaults weight=2; }
+                 upstream b { peerage main name=$host; peerage_defaults weight=3; }",
+                "\"peerage_defaults\" or \"peerage_method\" differ from those of upstream \"a\", \
+                 which serves names of the same zone \"main\",",
+            ),
+            (
+                "upstream a { peerage main name=$uri; peerage_defaults weight=2; }
+                 upstream b { peerage main name=$host; }",
+                "differ from those of upstream \"a\"",
+            ),
+        ],
+    );
+    let good = "peerage_zone other 1m;
+        upstream a { peerage main name=$uri; peerage_defaults weight=2; }
+        upstream b { peerage main name=$host; peerage_defaults weight=2; }
+        upstream c { peerage other name=$host; peerage_defaults weight=3; }";
+    let (good, text) = Nginx::builder().http(format!("{ZONE}\n{good}")).test();
+    assert!(good, "{text}");
+}
+
+#[test]
+fn locations_of_the_api() {
+    let cases = [
+        (
+            "location /api { peerage_api wirte=on; }",
+            "invalid parameter \"wirte=on\" in \"peerage_api\"",
+        ),
+        (
+            "location /api { peerage_api write=yes; }",
+            "invalid value \"write=yes\" in \"peerage_api\"",
+        ),
+        ("location /api { peerage_api write=on write=on; }", "duplicate parameter \"write\""),
+        ("location /api { peerage_api zone=main zone=main; }", "duplicate parameter \"zone\""),
+        ("location /api { peerage_api zone=; }", "invalid parameter \"zone=\" in \"peerage_api\""),
+        (
+            "location /api { peerage_api zone=none; }",
+            "unknown peerage zone \"none\" in \"peerage_api\" directive",
+        ),
+        (
+            "location /api { peerage_api origin=example.com; }",
+            "invalid value \"origin=example.com\" in \"peerage_api\" directive",
+        ),
+        (
+            "location /api { peerage_api; peerage_api write=on; }",
+            "\"peerage_api\" directive is duplicate",
+        ),
+        (
+            "location ~ ^/api { peerage_api; }",
+            "\"peerage_api\" directive is not allowed in the regex location \"^/api\"",
+        ),
+        (
+            "location @api { peerage_api; }",
+            "\"peerage_api\" directive is not allowed in the named location \"@api\"",
+        ),
+        ("peerage_api;", "\"peerage_api\" directive is not allowed here"),
+    ];
+    let servers: Vec<String> =
+        cases.iter().map(|(text, _)| format!("server {{ listen {{web}}; {text} }}")).collect();
+    let cases: Vec<(&str, &str)> = servers
+        .iter()
+        .zip(&cases)
+        .map(|(text, (_, expected))| (text.as_str(), *expected))
+        .collect();
+    refused(ZONE, &cases);
+}
+
+#[test]
+fn text_that_is_not_utf8() {
+    let conf = Nginx::builder().http("include {prefix}/conf/odd.conf;");
+    let conf = conf.file("conf/odd.conf", b"peerage_zone m\xff 1m;\n");
+    let (good, text) = conf.test();
+    assert!(!good && text.contains("in \"peerage_zone\" directive: not UTF-8"), "{text}");
+}

@@ -1,0 +1,49 @@
+//! What every story needs: a real nginx of its own, backends, a raw HTTP client, a load, and
+//! waiting on conditions. Everything is on loopback, under a temporary prefix, on ports that
+//! no other story has, and everything started here ends with the story.
+//!
+//! A story says `mod support;` and `use support::*;`.
+
+#![allow(dead_code, unused_imports, reason = "each story uses its own part of this")]
+#![allow(unreachable_pub, reason = "a module shared by test crates has no outside")]
+
+mod api;
+mod backend;
+mod conf;
+mod http;
+mod load;
+mod nginx;
+mod ports;
+mod process;
+mod tls;
+mod wait;
+
+pub use api::Api;
+pub use backend::{Backend, Hit, Mode};
+pub use conf::Conf;
+pub use http::{Conn, Reply, Request, get};
+pub use load::{Load, Report, Running, hit};
+pub use nginx::{Nginx, Worker};
+pub use ports::Port;
+pub use process::{Signal, alive, cpu_ticks, descriptors, rss_kb, signal, stopped};
+pub use tls::Certificate;
+pub use wait::{eventually, holds_for, let_pass, within};
+
+pub use serde_json::{Value, json};
+pub use std::net::SocketAddr;
+pub use std::time::{Duration, Instant};
+
+/// Milliseconds, as stories like to write them.
+pub const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// Seconds.
+pub const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+/// The size of a story: `short` in `ci/test.sh`, `long` in `ci/long.sh` (`PEERAGE_LONG=1`).
+pub fn scale<T>(short: T, long: T) -> T {
+    if std::env::var_os("PEERAGE_LONG").is_some_and(|v| v == "1") { long } else { short }
+}
