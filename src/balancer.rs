@@ -22,10 +22,10 @@ pub(crate) fn fold<'b>(
 
 /// The upstream of a request; `folded` is what [`fold`] made of a keyed block's value.
 #[inline]
-pub(crate) fn target<'a>(block: &'a Block, folded: &'a [u8]) -> Target<'a> {
+pub(crate) fn target<'a>(block: &'a Block, folded: impl FnOnce() -> &'a [u8]) -> Target<'a> {
     match &block.name {
         Name::Fixed(fixed, _) => Target::Fixed(fixed),
-        Name::Keyed(..) => Target::Name(folded),
+        Name::Keyed(..) => Target::Name(folded()),
     }
 }
 

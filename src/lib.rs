@@ -16,3 +16,8 @@ mod module;
 mod variables;
 mod worker;
 mod zone;
+
+/// nginx takes its pools from the C library's heap at every request, and how long that takes
+/// depends on what lies there: ours stays apart.
+#[global_allocator]
+static HEAP: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;

@@ -64,6 +64,3 @@ pub(crate) fn forked(cycle: Cycle<'_>) {
 pub(crate) fn leaving(_cycle: Cycle<'_>) {
     worker::end();
 }
-
-/// The master ends.
-pub(crate) fn ended(_cycle: Cycle<'_>) {}

@@ -77,8 +77,9 @@ static STATE: Global<State> = Global::new(State {
 
 /// In the master, before it forks: what all processes share.
 pub(crate) fn prepare(cycle: Cycle<'_>) -> io::Result<()> {
-    // Workers of two generations and nginx's own helpers share one process table.
-    wake::prepare(2 * cycle.workers() + 8)
+    // Workers of all generations that live, the next one too, and nginx's own helpers share one
+    // process table.
+    wake::prepare(process::table_end() + 2 * cycle.workers() + 8)
 }
 
 /// Takes a place in every zone and begins the round.
@@ -178,7 +179,7 @@ fn round() {
     state.pending.borrow_mut().retain(|pending| !join(pending));
     let mut changed = false;
     for place in state.places.borrow().iter() {
-        let swept = place.worker.sweep(&process::alive);
+        let swept = place.worker.sweep(&process::alive, &process::clock());
         if swept.slots != 0 {
             log!(
                 Notice,

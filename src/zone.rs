@@ -1,6 +1,7 @@
 //! A zone's life in the master: laid out or found again, filled from its file, merged with what
 //! the configuration declares.
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,6 +13,7 @@ use peerage_zone::{Cursor, Format, Merged};
 
 use crate::conf::{Main, Zone, zone::Memory};
 use crate::ffi::cycle::Cycle;
+use crate::ffi::global::Global;
 use crate::ffi::process;
 use crate::ffi::shm;
 use crate::log::{Level, Log};
@@ -45,7 +47,7 @@ pub(crate) fn open(zone: &Zone, memory: Option<shm::Memory>, log: Log<'_>) -> Re
             Ok(found) => found,
             Err(error) => {
                 // What nginx's slab pool takes of the zone for itself comes on top.
-                let need = (error.need + zone.size.saturating_sub(error.have)).div_ceil(1024);
+                let need = kilobytes(error.need + zone.size.saturating_sub(error.have));
                 return fail(format_args!(
                     "peerage zone \"{name}\" is too small: {}k, at least {need}k needed \
                      for {} workers of {} connections",
@@ -72,13 +74,18 @@ pub(crate) fn open(zone: &Zone, memory: Option<shm::Memory>, log: Log<'_>) -> Re
                 "peerage zone \"{name}\" is too small: {}k, at least {}k needed for its {} \
                  upstreams",
                 zone.size / 1024,
-                (zone.size as u64 + need - have).div_ceil(1024),
+                kilobytes(zone.size + usize::try_from(need - have).unwrap_or(usize::MAX)),
                 loaded.upstreams.len()
             ));
         }
     }
     zone.set_memory(Memory { zone: found, format, fresh: memory.fresh });
     Ok(())
+}
+
+/// As much as nginx uses of a size: whole pages.
+fn kilobytes(bytes: usize) -> usize {
+    bytes.next_multiple_of(shm::page_size()) / 1024
 }
 
 /// Warns about a state file that could not be written, also under `nginx -t`.
@@ -147,8 +154,37 @@ pub(crate) fn load(zone: &Zone, main: &Main, cycle: Cycle<'_>) {
 /// Takes what a zone of another size holds, which old workers still run on: from now on they are
 /// refused to change it.
 fn take_over(old: &Zone, wait: &mut dyn FnMut() -> bool) -> Option<Loaded> {
-    old.memory()?.zone.as_master(process::pid()).end(wait);
+    let zone = &old.memory()?.zone;
+    zone.as_master(process::pid()).end(wait);
+    let mut elders = ELDERS.get().borrow_mut();
+    elders.retain(|elder| process::alive(elder.pid, elder.started));
+    let me = process::pid();
+    let pids = zone.report().workers.into_iter().map(|(pid, _)| pid).filter(|&pid| pid != me);
+    elders.extend(pids.map(|pid| Elder {
+        zone: old.name.clone(),
+        pid,
+        started: process::started(pid),
+    }));
+    drop(elders);
     contents(old)
+}
+
+/// A worker on a zone of another size: its requests are counted there, where nobody else looks.
+struct Elder {
+    zone: String,
+    pid: u32,
+    started: u64,
+}
+
+/// Filled in the master; every worker has what the master knew when it forked.
+static ELDERS: Global<RefCell<Vec<Elder>>> = Global::new(RefCell::new(Vec::new()));
+
+/// How many workers of before a change of the zone's size still live. While there are any, nobody
+/// can tell that a server has no request.
+pub(crate) fn elders(zone: &Zone) -> usize {
+    let elders = ELDERS.get().borrow();
+    let of_zone = elders.iter().filter(|elder| elder.zone == zone.name);
+    of_zone.filter(|elder| process::alive(elder.pid, elder.started)).count()
 }
 
 /// What a zone of another size holds.

@@ -113,7 +113,9 @@ fn limit_except_and_address_rules_guard_the_api_as_any_location() {
     let basic = ("Authorization", "Basic Y2k6c2VjcmV0");
 
     assert_eq!(door("api").get(ONE).0, 200);
-    assert_eq!(door("api").call("HEAD", "", None).status, 200);
+    let mut conn = Conn::open(nginx.addr("api")).unwrap();
+    conn.begin(&Request::new("HEAD", "/api/v1/")).unwrap();
+    assert_eq!(conn.head().unwrap().status, 200);
     assert_eq!(door("api").post(&format!("{ONE}/down")).0, 403);
     assert_eq!(door("api").delete(ONE).0, 403);
     assert_eq!(door("some").post(&format!("{ONE}/down?reason=a")).0, 200);
@@ -282,4 +284,63 @@ fn http_2_reads_writes_and_is_refused_like_http_1() {
     assert_eq!(curl(&["-X", "POST", "-H", "Origin: http://evil"], &format!("{ONE}/down")).0, 403);
     assert_eq!(curl(&["-X", "DELETE"], "upstreams/big").0, 200);
     assert_eq!(curl(&[], "upstreams/big").0, 404);
+}
+
+#[test]
+fn a_wait_leaves_the_connection_in_step_and_reads_later_what_came_meanwhile() {
+    let b1 = Backend::new("b1");
+    let nginx = Nginx::builder()
+        .http(
+            "peerage_zone main 1m; upstream app { peerage main; server {b1}; }
+             server { listen {web}; location / { proxy_pass http://app; } }",
+        )
+        .with_api("write=on")
+        .set("b1", &b1)
+        .start();
+    let mut held = Conn::open(nginx.web()).unwrap();
+    held.begin(&Request::get("/hold")).unwrap();
+    eventually(secs(5), || b1.held() == 1);
+    let mut conn = Conn::open(nginx.addr("api")).unwrap();
+    let down = Request::post(&format!("/api/v1/upstreams/app/servers/{b1}/down?wait=100ms"));
+    let list = Request::get("/api/v1/upstreams/app");
+    for _ in 0..3 {
+        // The second and third are sent while the first waits.
+        conn.write(&[down.bytes(), list.bytes(), down.bytes()].concat()).unwrap();
+        let statuses = [1, 2, 3].map(|_| conn.reply().unwrap().status);
+        assert_eq!(statuses, [504, 200, 504]);
+    }
+    let wait = Request::post(&format!("/api/v1/upstreams/app/servers/{b1}/drain?wait=30s"));
+    conn.begin(&wait).unwrap();
+    b1.release();
+    let reply = conn.reply().unwrap();
+    assert_eq!((reply.status, &reply.json()["drained"]), (200, &json!(true)));
+    assert_eq!(conn.send(&list).unwrap().json()["servers"][0]["active"], 0);
+}
+
+#[test]
+fn one_with_a_certificate_is_named_by_its_subject() {
+    let conf = Nginx::builder().port("tls");
+    let own = Certificate::make(conf.prefix(), &["ops.test"]);
+    let client = Certificate::make(conf.prefix(), &["deploy-bot"]);
+    let nginx = conf
+        .http(format!(
+            "{APP} server {{ listen {{tls}} ssl; ssl_certificate {}; ssl_certificate_key {};
+                 ssl_client_certificate {}; ssl_verify_client on;
+                 location /api {{ peerage_api write=on; }} }}",
+            own.pem.display(),
+            own.key.display(),
+            client.pem.display(),
+        ))
+        .start();
+    let url = format!("https://{}/api/v1/{ONE}/down?reason=x", nginx.addr("tls"));
+    let out = std::process::Command::new("curl")
+        .args(["-sS", "-k", "-X", "POST", "--max-time", "20", "--cert"])
+        .arg(&client.pem)
+        .arg("--key")
+        .arg(&client.key)
+        .arg(url)
+        .output()
+        .expect("curl is installed");
+    let answer: Value = serde_json::from_slice(&out.stdout).expect("an answer");
+    assert_eq!(answer["server"]["admin"]["by"], "CN=deploy-bot", "{answer}");
 }

@@ -54,6 +54,15 @@ fn weights_5_3_1_give_stock_nginx_order_request_by_request() {
 }
 
 #[test]
+fn sixty_four_servers_of_all_weights_are_served_in_stock_nginx_order() {
+    let b: Vec<Backend> = (1..=64).map(|i| Backend::on(&format!("b{i}"), [127, 0, 3, i])).collect();
+    let line = |i: usize| format!("server {{b{i}}} weight={}; ", 1 + i * 7 % 5);
+    let nginx = pair(&(1..=64).map(line).collect::<String>(), &b).start();
+    let names = alike(&nginx, scale(400, 4000));
+    assert!((1..=64).all(|i| share(&names, &format!("b{i}")) > 0));
+}
+
+#[test]
 fn backups_take_over_in_stock_nginx_order_while_primaries_fail() {
     let b = Backend::several(4);
     let servers = "server {b1} weight=2 max_fails=2 fail_timeout=4s;

@@ -16,7 +16,8 @@ fn refused(before: &str, cases: &[(&str, &str)]) {
         let line = output.lines().find(|line| line.contains("[emerg]")).unwrap_or_default();
         if good || !line.contains(expected) {
             wrong.push(format!("{text}\n  expected: {expected}\n  got: {output}"));
-        } else if !line.contains("test.conf:") {
+        } else if !line.contains("test.conf:") && !expected.starts_with("unknown \"") {
+            // (nginx itself names no place for an unknown variable.)
             wrong.push(format!("{text}\n  no place in: {line}"));
         }
     }
@@ -208,7 +209,7 @@ fn servers() {
         ("10.0.0.1 weight=65536", "it must be a whole number from 0 to 65535"),
         ("10.0.0.1 max_conns=1048576", "it must be a whole number from 0 to 1048575"),
         ("10.0.0.1 max_fails=65536", "it must be a whole number from 0 to 65535"),
-        ("10.0.0.1 fail_timeout=1y1", "invalid value \"fail_timeout=1y1\""),
+        ("10.0.0.1 fail_timeout=1x", "invalid value \"fail_timeout=1x\""),
         ("10.0.0.1 slow_start=30s", "it is not available in this version"),
         (
             "10.0.0.1 weight=1 weight=1",

@@ -76,6 +76,24 @@ fn no_request_that_begins_after_weight_0_is_answered_goes_there() {
     );
 }
 
+#[test]
+fn no_request_that_begins_after_the_set_is_replaced_goes_to_what_it_left_out() {
+    let whole = |api: &Api, keep: &dyn Fn(&str) -> bool, more: &[&str]| {
+        let upstream = api.upstream("app");
+        let servers = upstream["servers"].as_array().unwrap();
+        let addrs = servers.iter().map(|server| server["server"].as_str().unwrap());
+        let addrs = addrs.filter(|addr| keep(addr)).chain(more.iter().copied());
+        let servers: Vec<Value> = addrs.map(|addr| json!({ "server": addr })).collect();
+        api.ok("PUT", "upstreams/app", Some(&json!({ "servers": servers })));
+    };
+    let b1 = |path: &str| path.rsplit('/').next().unwrap().to_string();
+    nothing_begins_after(
+        scale(20, 2000),
+        |api, path| whole(api, &|addr| addr != b1(path), &[]),
+        |api, path| whole(api, &|_| true, &[&b1(path)]),
+    );
+}
+
 /// CASE 5, with the set replaced as a whole and server by server.
 #[test]
 fn an_empty_upstream_answers_502_at_once_and_its_first_server_200_at_once() {

@@ -298,15 +298,16 @@ fn keyed_blocks_defaults_hold_for_upstreams_made_at_run_time() {
     let keyed = "upstream svc { peerage main name=$http_svc match=svc-*;
         peerage_defaults weight=4 max_fails=3 fail_timeout=20s; }";
     both(&format!("{keyed} {}", app(&format!("server {A};"))), |site| {
+        let api = site.api.clone();
         let put =
-            |name: &str, body: &Value| site.api.ok("PUT", &format!("upstreams/{name}"), Some(body));
+            |name: &str, body: &Value| api.ok("PUT", &format!("upstreams/{name}"), Some(body));
         put("svc-a", &json!({"servers": [{"server": B}, {"server": C, "weight": 9}]}));
-        let first = |name: &str| site.api.upstream(name)["servers"][0].clone();
+        let first = |name: &str| api.upstream(name)["servers"][0].clone();
         let a = first("svc-a");
         assert_eq!((&a["weight"], &a["max_fails"]), (&json!(4), &json!(3)));
         assert_eq!(a["fail_timeout"], "20s");
-        assert_eq!(site.api.upstream("svc-a")["servers"][1]["weight"], 9);
-        assert_eq!(site.api.upstream("svc-a")["defaults"]["weight"], 4);
+        assert_eq!(api.upstream("svc-a")["servers"][1]["weight"], 9);
+        assert_eq!(api.upstream("svc-a")["defaults"]["weight"], 4);
         // What it says itself goes over them, field by field.
         put("svc-b", &json!({"defaults": {"weight": 1}, "servers": [{"server": B}]}));
         assert_eq!(first("svc-b")["weight"], 1);
@@ -314,7 +315,7 @@ fn keyed_blocks_defaults_hold_for_upstreams_made_at_run_time() {
         // The same again changes nothing, nor does its own listing.
         let again = put("svc-b", &json!({"defaults": {"weight": 1}, "servers": [{"server": B}]}));
         assert_eq!(again["changed"], false);
-        assert_eq!(put("svc-a", &site.api.upstream("svc-a"))["changed"], false);
+        assert_eq!(put("svc-a", &api.upstream("svc-a"))["changed"], false);
         // They are no business of a block that declares its upstream itself.
         put("app", &json!({"servers": [{"server": A}]}));
         assert_eq!(first("app")["weight"], 1);
@@ -326,9 +327,7 @@ fn keyed_blocks_defaults_hold_for_upstreams_made_at_run_time() {
         ));
         // Upstreams that are there keep what they were made with, until they are stated anew.
         assert_eq!(first("svc-a")["weight"], 4);
-        let put =
-            |name: &str, body: &Value| site.api.ok("PUT", &format!("upstreams/{name}"), Some(body));
         put("svc-a", &json!({"servers": [{"server": B}]}));
-        assert_eq!(site.api.upstream("svc-a")["servers"][0]["weight"], 6);
+        assert_eq!(api.upstream("svc-a")["servers"][0]["weight"], 6);
     });
 }

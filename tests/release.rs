@@ -181,6 +181,48 @@ fn a_wait_goes_on_over_a_reload_and_counts_the_old_generation() {
 }
 
 #[test]
+fn a_wait_counts_old_workers_after_a_reload_with_another_zone_size() {
+    let (b1, b2) = (Backend::new("b1"), Backend::new("b2"));
+    let mut nginx = app(&b1, &b2).start();
+    let _conns = held(&nginx, &b1, 2);
+    let mut old = begin(&nginx, &format!("{b1}/down?wait=60s&reason=v2"));
+    eventually(secs(5), || admin(&nginx, &b1)["state"] == "down");
+    nginx.change(|conf| conf.http(APP.replace("main 1m", "main 2m")).with_api("write=on"));
+    nginx.reload();
+    assert_eq!(admin(&nginx, &b1)["reason"], "v2");
+    let (status, body) = nginx.api().verb("app", &b1, "down?wait=300ms&reason=v2");
+    assert_eq!(status, 504, "{body}");
+    let mut new = begin(&nginx, &format!("{b1}/down?wait=60s&reason=v2"));
+    assert!(old.silent_for(ms(200)) && new.silent_for(ms(200)));
+    b1.release();
+    for wait in [&mut old, &mut new] {
+        let reply = wait.reply().unwrap();
+        assert_eq!((reply.status, &reply.json()["drained"]), (200, &json!(true)));
+    }
+}
+
+#[test]
+fn a_wait_goes_on_when_its_server_is_removed_and_ends_when_it_is_set_up() {
+    let (b1, b2) = (Backend::new("b1"), Backend::new("b2"));
+    let nginx = app(&b1, &b2).start();
+    let api = nginx.api();
+    let _conns = held(&nginx, &b1, 1);
+    let mut wait = begin(&nginx, &format!("{b1}/down?wait=40s"));
+    eventually(secs(5), || admin(&nginx, &b1)["state"] == "down");
+    api.verb("app", &b1, "up");
+    let reply = wait.reply().unwrap();
+    assert_eq!((reply.status, &reply.json()["active"]), (504, &json!(1)), "at once");
+
+    let mut wait = begin(&nginx, &format!("{b1}/down?wait=40s"));
+    eventually(secs(5), || admin(&nginx, &b1)["state"] == "down");
+    api.ok("DELETE", &format!("upstreams/app/servers/{b1}"), None);
+    assert!(wait.silent_for(ms(300)), "its request goes on");
+    b1.release();
+    let reply = wait.reply().unwrap();
+    assert_eq!((reply.status, &reply.json()["drained"]), (200, &json!(true)));
+}
+
+#[test]
 fn a_client_that_goes_away_leaves_the_change() {
     let (b1, b2) = (Backend::new("b1"), Backend::new("b2"));
     let nginx = app(&b1, &b2).start();

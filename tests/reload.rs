@@ -208,7 +208,7 @@ fn write_through_an_old_worker_after_the_zone_grew_is_refused_not_lost() {
 fn zone_too_small_for_what_it_holds_refuses_the_reload() {
     let mut nginx = resized(
         Nginx::builder(),
-        "peerage_zone main 4m;",
+        "peerage_zone main 8m;",
         "upstream app { peerage main; server 127.0.0.1:1001; }",
     )
     .allow("is too small")
@@ -228,7 +228,7 @@ fn zone_too_small_for_what_it_holds_refuses_the_reload() {
     assert_eq!(nginx.worker_pids(), workers);
     assert_eq!(api.upstream("u7"), before);
     api.ok("PUT", "upstreams/app/servers/127.0.0.1:1009", Some(&json!({})));
-    nginx.change(|conf| resized(conf, "peerage_zone main 8m;", block));
+    nginx.change(|conf| resized(conf, "peerage_zone main 16m;", block));
     nginx.reload();
     assert_eq!(api.upstream("u7")["digest"], before["digest"]);
     api.server("app", "127.0.0.1:1009");
@@ -294,7 +294,7 @@ fn configuration_tests_beside_a_live_instance_touch_nothing() {
     let entries = || fs::read_dir(nginx.prefix()).unwrap().count();
     let (before, disk) = (api.upstream("app"), identity(&file));
     assert!(good.test().0); // makes its files
-    let (names, hits) = (entries(), backends.iter().map(Backend::accepted).sum::<usize>());
+    let (names, hits) = (entries(), backends.iter().map(Backend::accepted).sum::<u64>());
     for _ in 0..scale(5, 100) {
         assert!(good.test().0 && good.dump().0 && other.test().0);
         assert!(!bad.test().0 && !bad.dump().0);
@@ -302,7 +302,7 @@ fn configuration_tests_beside_a_live_instance_touch_nothing() {
     }
     assert_eq!(api.upstream("app"), before);
     assert_eq!(entries(), names);
-    assert_eq!(backends.iter().map(Backend::accepted).sum::<usize>(), hits);
+    assert_eq!(backends.iter().map(Backend::accepted).sum::<u64>(), hits);
 }
 
 #[test]

@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::fmt::Write;
 use std::fs;
 
 use support::*;
@@ -25,42 +24,23 @@ fn state_file(upstreams: usize) -> String {
     let mut text = String::new();
     let last = upstreams * SERVERS + 1;
     let time = "2026-01-01T00:00:00Z";
-    line(
-        &mut text,
-        &format!(
-            r#"{{"format":1,"zone":"main","revision":{upstreams},"next_id":{last},"time":"{time}"}}"#
-        ),
+    let header = format!(
+        r#"{{"format":1,"zone":"main","revision":{upstreams},"next_id":{last},"time":"{time}"}}"#
     );
+    text += &sealed(&header);
     for n in 0..upstreams {
-        let mut servers = Vec::new();
-        for s in 0..SERVERS {
+        let server = |s: usize| {
             let id = n * SERVERS + s + 1;
-            let server = format!("10.{}.{}.{s}:8080", n / 250, n % 250);
-            servers.push(format!(r#"{{"id":{id},"server":"{server}"}}"#));
-        }
+            format!(r#"{{"id":{id},"server":"10.{}.{}.{s}:8080"}}"#, n / 250, n % 250)
+        };
+        let servers: Vec<String> = (0..SERVERS).map(server).collect();
         let (name, revision, servers) = (name(n), n + 1, servers.join(","));
-        line(
-            &mut text,
-            &format!(
-                r#"{{"upstream":"{name}","revision":{revision},"origin":"api","servers":[{servers}]}}"#
-            ),
+        let upstream = format!(
+            r#"{{"upstream":"{name}","revision":{revision},"origin":"api","servers":[{servers}]}}"#
         );
+        text += &sealed(&upstream);
     }
-    line(&mut text, &format!(r#"{{"end":{upstreams},"servers":{}}}"#, upstreams * SERVERS));
-    text
-}
-
-fn line(text: &mut String, data: &str) {
-    writeln!(text, r#"{{"sum":"{:08x}","data":{data}}}"#, crc32c(data.as_bytes())).unwrap();
-}
-
-fn crc32c(bytes: &[u8]) -> u32 {
-    let mut table = [0_u32; 256];
-    for (i, entry) in table.iter_mut().enumerate() {
-        let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
-        *entry = (0..8).fold(i as u32, |crc, _| step(crc));
-    }
-    !bytes.iter().fold(!0, |crc: u32, &b| crc >> 8 ^ table[(crc as u8 ^ b) as usize])
+    text + &sealed(&format!(r#"{{"end":{upstreams},"servers":{}}}"#, upstreams * SERVERS))
 }
 
 fn used(api: &Api) -> u64 {
@@ -86,21 +66,24 @@ fn ten_thousand_upstreams_start_list_change_and_are_written() {
     let report = api.ok("GET", "zones/main", None);
     assert_eq!(report["upstreams"], upstreams);
     assert_eq!(report["servers"], upstreams * SERVERS);
-    println!("start: {of_full:?}, of an empty zone {of_empty:?}");
-    assert!(of_full < of_empty + secs(5), "{of_full:?}");
+    let ticks = cpu_ticks(nginx.master_pid());
+    println!("start: {of_full:?}, of an empty zone {of_empty:?}; the master ran {ticks}0 ms");
+    assert!(of_full < of_empty + secs(20), "{of_full:?}");
     let begun = Instant::now();
     assert!(nginx.test().0);
     println!("nginx -t: {:?}", begun.elapsed());
 
     let per_server = (used(&api) - bytes_of_empty) / (upstreams * SERVERS) as u64;
     println!("bytes a server, names, lists and upstreams included: {per_server}");
-    assert!(per_server <= 384, "{per_server}");
+    // 384, and the text of the address in the peer (64) and in the server's own record (32).
+    assert!(per_server <= 384 + 96, "{per_server}");
 
     let begun = Instant::now();
     let mut after = String::new();
     let mut seen = 0;
     loop {
-        let page = api.ok("GET", &format!("upstreams?limit=700&after={after}"), None);
+        let from = if seen == 0 { String::new() } else { format!("&after={after}") };
+        let page = api.ok("GET", &format!("upstreams?limit=700{from}"), None);
         let page = page.as_object().unwrap();
         let Some(last) = page.keys().max() else { break };
         assert_eq!(*last, name(seen + page.len() - 1));
@@ -116,7 +99,7 @@ fn ten_thousand_upstreams_start_list_change_and_are_written() {
     let mut door = Conn::open(api.addr()).unwrap();
     let mut times = Vec::new();
     for turn in 0..20 {
-        let verb = if turn % 2 == 0 { "down" } else { "up" };
+        let verb = if turn & 1 == 0 { "down" } else { "up" };
         let path = format!("upstreams/{}/servers/{target}/{verb}", name(7));
         let begun = Instant::now();
         let reply = door.send(&api.request("POST", &path, None)).unwrap();

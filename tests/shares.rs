@@ -21,7 +21,8 @@ fn app(servers: &str, backends: &[Backend]) -> Conf {
 }
 
 fn list(backends: &[&Backend]) -> Value {
-    let servers: Vec<Value> = backends.iter().map(|b| json!({"server": b.addr()})).collect();
+    let servers: Vec<Value> =
+        backends.iter().map(|b| json!({"server": b.addr(), "max_fails": 0})).collect();
     json!({ "servers": servers })
 }
 
@@ -131,6 +132,7 @@ fn a_set_that_changes_between_two_tries_does_not_fail_the_request() {
     b[0].mode(Mode::Hold);
     for set in sets.iter().cycle().take(scale(10, 200)) {
         api.ok("PUT", "upstreams/app", Some(&others(&[0, 1, 2])));
+        eventually(secs(10), || b[0].held() == 0);
         let mut conn = Conn::open(nginx.web()).unwrap();
         // Others may be first in turn: they answer at once.
         eventually(secs(10), || {
@@ -172,11 +174,13 @@ fn max_conns_is_exact_over_workers_aborts_retries_and_a_killed_worker() {
     let nginx = app(servers, &b).workers(8).allow("exited on signal 9").start();
     b[0].mode(Mode::Hold);
     let load = Load::to(nginx.web()).threads(scale(60, 200)).rate(scale(150, 400)).start();
+    // The backend sees a little late that somebody has gone; one too many would stay.
     let stand = || {
-        eventually(secs(20), || b[0].held() == 5);
-        let_pass(ms(200));
-        let held = b[0].held();
-        assert!(held <= 5, "{held} {}", nginx.api().server("app", &b[0]));
+        eventually(secs(20), || {
+            let full = b[0].held() == 5;
+            let_pass(ms(if full { 150 } else { 1 }));
+            full && b[0].held() == 5
+        });
     };
     for round in 0..scale(6, 60) {
         stand();

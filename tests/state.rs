@@ -1,13 +1,10 @@
-//! The state file: what is in it, who writes it, and what happens when the disk or somebody else
-//! spoils it.
+//! The state file: what is in it, who writes it, and what is there after an end of any kind.
 
 mod support;
 
 use std::fs;
-use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use support::*;
 
@@ -63,21 +60,6 @@ fn state(api: &Api) -> Value {
 fn writer(api: &Api) -> u32 {
     let pid = eventually(secs(10), || state(api)["writer"].as_u64());
     u32::try_from(pid).unwrap()
-}
-
-/// Files whose name begins so.
-fn files(dir: &Path, begin: &str) -> Vec<PathBuf> {
-    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    names.filter(|p| p.file_name().unwrap().to_string_lossy().starts_with(begin)).collect()
-}
-
-fn crc32c(bytes: &[u8]) -> u32 {
-    let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
-    !bytes.iter().fold(!0, |crc: u32, &b| (0..8).fold(crc ^ u32::from(b), |crc, _| step(crc)))
-}
-
-fn sealed(data: &str) -> String {
-    format!("{{\"sum\":\"{:08x}\",\"data\":{data}}}\n", crc32c(data.as_bytes()))
 }
 
 #[test]
@@ -163,160 +145,6 @@ fn file_is_private_lines_of_json_with_checksums() {
     assert_eq!(lines.last().unwrap()["end"], 7);
     let own = lines.iter().find(|line| line["upstream"] == "own").unwrap();
     assert_eq!(own["servers"][1]["labels"]["rack"], "ä \"1\"");
-}
-
-/// Spoils the file of a stopped nginx; after the start `left` of the upstreams beside app are there.
-#[track_caller]
-fn damaged(spoil: impl Fn(Vec<u8>) -> Vec<u8>, left: std::ops::RangeInclusive<usize>) {
-    let mut nginx = saved().allow("state file").start();
-    let api = nginx.api();
-    fill(&api);
-    nginx.stop();
-    let file = nginx.path("main.json");
-    let spoilt = spoil(fs::read(&file).unwrap());
-    fs::write(&file, &spoilt).unwrap();
-    nginx.start();
-    let there = listing(&api).as_object().unwrap().len() - 1;
-    assert!(left.contains(&there), "{there} of {left:?}");
-    api.server("app", A); // the configuration's own are there in any case
-    let aside = files(nginx.prefix(), "main.json.damaged-");
-    assert_eq!(aside.len(), 1, "{aside:?}");
-    assert_eq!(fs::read(&aside[0]).unwrap(), spoilt);
-    let alerts = nginx.error_log().matches("[alert]").count();
-    assert_eq!(alerts, 2, "what is wrong, and where it is now: {}", nginx.error_log());
-    // A new file takes its place, and that one is good.
-    assert_eq!(flush(&api).0, 200);
-    let before = listing(&api);
-    nginx.restart();
-    assert_eq!(listing(&api), before);
-    assert_eq!(files(nginx.prefix(), "main.json.damaged-").len(), 1);
-}
-
-#[test]
-fn flipped_byte_sets_the_file_aside_and_what_stands_before_it_is_used() {
-    damaged(
-        |mut bytes| {
-            let lines: Vec<usize> =
-                bytes.iter().enumerate().filter(|(_, b)| **b == b'\n').map(|(i, _)| i).collect();
-            let at = lines[3] + 60; // in the fifth line: after the header and three upstreams
-            bytes[at] ^= 1;
-            bytes
-        },
-        2..=3, // one of the three may be app
-    );
-}
-
-#[test]
-fn cut_file_is_set_aside_and_what_is_whole_is_used() {
-    damaged(|bytes| bytes[..bytes.len() / 2].to_vec(), 1..=5);
-}
-
-#[test]
-fn file_that_lost_its_last_line_is_set_aside() {
-    damaged(
-        |bytes| {
-            let text = String::from_utf8(bytes).unwrap();
-            let lines: Vec<&str> = text.lines().collect();
-            (lines[..lines.len() - 1].join("\n") + "\n").into_bytes()
-        },
-        6..=6,
-    );
-}
-
-#[test]
-fn garbage_and_nothing_are_set_aside() {
-    damaged(|_| vec![0xa5; 5_000], 0..=0);
-    damaged(|_| Vec::new(), 0..=0);
-}
-
-#[test]
-fn file_of_a_later_format_is_set_aside_untouched() {
-    let header = r#"{"format":2,"zone":"main","revision":9,"next_id":9,"time":"x","more":[]}"#;
-    damaged(|_| (sealed(header) + &sealed(r#"{"end":0,"servers":0}"#)).into_bytes(), 0..=0);
-}
-
-#[test]
-fn missing_directory_is_a_warning_and_is_tried_again() {
-    let conf = conf("state={prefix}/a/b/main.json").allow("write failed");
-    let (good, text) = conf.test();
-    assert!(good && text.contains("[warn]") && text.contains("of state file is missing"), "{text}");
-    let mut nginx = conf.start();
-    let api = nginx.api();
-    let answer = api.ok("PUT", &format!("upstreams/app/servers/{B}"), Some(&json!({})));
-    assert_eq!(answer["changed"], true);
-    eventually(secs(5), || state(&api)["errors"].as_u64() > Some(0));
-    let report = state(&api);
-    assert_eq!(report["error"], "2: No such file or directory", "{report}");
-    assert!(report["lag"].as_u64() > Some(0) && report["error_time"].is_string(), "{report}");
-    let answer = api.ok("PUT", &format!("upstreams/app/servers/{B}"), Some(&json!({"weight": 2})));
-    let text = "in force, not on disk yet: 2: No such file or directory";
-    assert_eq!(answer["warning"], text);
-    let (status, problem) = flush(&api);
-    assert_eq!((status, &problem["type"]), (503, &json!("urn:peerage:not-durable")));
-    assert_eq!(problem["durable"], false);
-    // The last component is made by the module, no more.
-    fs::create_dir(nginx.path("a")).unwrap();
-    eventually(secs(10), || flush(&api).0 == 200);
-    assert_eq!(fs::metadata(nginx.path("a/b")).unwrap().mode() & 0o777, 0o700);
-    assert_eq!(state(&api)["error"], Value::Null);
-    assert_eq!(state(&api)["lag"], 0);
-    let answer = api.ok("PUT", &format!("upstreams/app/servers/{B}"), Some(&json!({})));
-    assert_eq!(answer["warning"], Value::Null);
-    assert!(nginx.error_log().contains("is written again"));
-    let crits = nginx.error_log().matches("[crit]").count();
-    assert_eq!(crits, 1, "a line a minute at most");
-    nginx.restart();
-    assert_eq!(api.server("app", B)["weight"], 1);
-}
-
-#[test]
-fn directory_not_writable_for_the_workers_is_a_warning() {
-    let conf = conf("state={prefix}/shut/main.json").main("user nobody;").allow("write failed");
-    let dir = conf.prefix().join("shut");
-    fs::create_dir(&dir).unwrap();
-    fs::set_permissions(&dir, fs::Permissions::from_mode(0o555)).unwrap();
-    let (good, text) = conf.test();
-    if text.contains("\"user\" directive is duplicate") || !rustix_root() {
-        println!("skipped: needs root and workers of another user");
-        return;
-    }
-    assert!(good && text.contains("of state file is not writable"), "{text}");
-}
-
-/// Whether this process may do everything.
-fn rustix_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|meta| meta.uid() == 0)
-}
-
-#[test]
-fn what_is_no_regular_file_is_refused_and_left_alone() {
-    for odd in ["symlink", "directory"] {
-        let conf = saved().allow("state file");
-        let (file, target) = (conf.prefix().join("main.json"), conf.prefix().join("target"));
-        fs::write(&target, "precious").unwrap();
-        let make = |file: &Path| match odd {
-            "symlink" => symlink(&target, file),
-            _ => fs::create_dir(file),
-        };
-        make(&file).unwrap();
-        let (good, text) = conf.test();
-        assert!(
-            good && text.contains("[warn]") && text.contains("is not a regular file"),
-            "{text}"
-        );
-        let nginx = conf.start();
-        let api = nginx.api();
-        api.ok("PUT", &format!("upstreams/app/servers/{B}"), Some(&json!({})));
-        eventually(secs(5), || state(&api)["errors"].as_u64() > Some(0));
-        assert_eq!(flush(&api).0, 503, "{odd}");
-        assert!(nginx.error_log().contains("write failed"));
-        assert!(!fs::symlink_metadata(&file).unwrap().is_file(), "{odd} is as it was");
-        assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
-        // Out of the way, the file is written.
-        fs::rename(&file, nginx.path("odd")).unwrap();
-        eventually(secs(10), || flush(&api).0 == 200);
-        assert!(fs::symlink_metadata(&file).unwrap().is_file());
-    }
 }
 
 #[test]
@@ -425,76 +253,6 @@ fn reload_hands_the_file_to_a_new_worker_and_only_one_writes() {
             fs::read_to_string(nginx.path("main.json")).unwrap().contains(&format!("\"r{round}\""))
         );
     }
-}
-
-/// A file system of 48 KB; `None`, said aloud, where none can be mounted.
-struct Tiny(PathBuf);
-
-impl Tiny {
-    fn mount(dir: PathBuf) -> Option<Self> {
-        fs::create_dir(&dir).unwrap();
-        let tiny = Self(dir);
-        if tiny.run("mount", &["-t", "tmpfs", "-o", "size=48k", "none"]).is_ok() {
-            return Some(tiny);
-        }
-        println!("SKIPPED: no tmpfs can be mounted here, a full disk is not tried");
-        None
-    }
-
-    fn run(&self, program: &str, words: &[&str]) -> io::Result<()> {
-        let status = Command::new(program).args(words).arg(&self.0).status()?;
-        if status.success() { Ok(()) } else { Err(io::Error::other(format!("{status}"))) }
-    }
-
-    fn remount(&self, how: &str) {
-        self.run("mount", &["-o", &format!("remount,{how}")]).unwrap();
-    }
-}
-
-impl Drop for Tiny {
-    fn drop(&mut self) {
-        self.run("umount", &["-l"]).ok(); // there may be none
-    }
-}
-
-#[test]
-fn full_or_read_only_disk_keeps_the_last_good_file_and_recovers() {
-    let conf = conf("state={prefix}/disk/main.json").allow("write failed");
-    let Some(disk) = Tiny::mount(conf.prefix().join("disk")) else { return };
-    let mut nginx = conf.start();
-    let api = nginx.api();
-    fill(&api);
-    assert_eq!(flush(&api).0, 200);
-    let file = disk.0.join("main.json");
-    let good = fs::read(&file).unwrap();
-
-    let put = || api.call("PUT", "upstreams/more", Some(&json!({"servers": []}))).json();
-    let trouble: [(&str, &dyn Fn(), &dyn Fn()); 2] = [
-        (
-            "28: No space left on device",
-            &|| drop(fs::write(disk.0.join("filler"), vec![1; 64 << 10])),
-            &|| fs::remove_file(disk.0.join("filler")).unwrap(),
-        ),
-        ("30: Read-only file system", &|| disk.remount("ro"), &|| disk.remount("rw")),
-    ];
-    let mut last = good;
-    for (text, begin, end) in trouble {
-        begin();
-        put();
-        eventually(secs(10), || state(&api)["error"] == text);
-        api.ok("DELETE", "upstreams/more", None);
-        assert_eq!(put()["warning"], format!("in force, not on disk yet: {text}"));
-        assert_eq!(flush(&api).0, 503);
-        assert_eq!(fs::read(&file).unwrap(), last);
-        end();
-        eventually(secs(10), || flush(&api).0 == 200);
-        assert_eq!(state(&api)["error"], Value::Null);
-        last = fs::read(&file).unwrap();
-        assert!(String::from_utf8_lossy(&last).contains("\"more\""));
-        assert_eq!(files(&disk.0, "main.json").len(), 1);
-    }
-    nginx.stop();
-    drop(nginx);
 }
 
 #[test]

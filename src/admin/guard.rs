@@ -22,11 +22,6 @@ impl Guard {
         }
     }
 
-    /// Whether nothing is asked for.
-    pub(super) fn is_empty(&self) -> bool {
-        self.tags.is_none() && !self.absent
-    }
-
     /// Checks against the upstream as it is; `sel` is the server that the write is about.
     pub(super) fn check(
         &self,

@@ -8,7 +8,7 @@ use peerage_core::change::{Actor, Change};
 use peerage_core::name::UpstreamName;
 use peerage_core::server::{AdminState, Origin, Server};
 use peerage_core::state;
-use peerage_core::upstream::ServerSel;
+use peerage_core::upstream::{ServerSel, Upstream};
 use peerage_zone::{Attempt, Drain, Env, Mark, Worker};
 use serde_json::Value;
 
@@ -81,13 +81,6 @@ impl Write {
         let Some(worker) = self.zone.worker() else { return self.later(since) };
         let clock = process::clock();
         let main = conf::main(r);
-        if !self.guard.is_empty() {
-            let seen = worker.read(&self.name, &clock);
-            let now = seen.as_ref().map(|seen| &seen.upstream);
-            if let Err(problem) = self.guard.check(now, self.sel()) {
-                return Turn::Answer(answer::problem(&problem));
-            }
-        }
         let env = Env {
             clock: &clock,
             actor: self.actor.clone(),
@@ -95,9 +88,14 @@ impl Write {
             named: main.names(&self.zone, self.name.as_str()),
             keyed: zone::keyed_defaults(&self.zone, main),
         };
-        match worker.change(&self.name, &self.change, &env) {
+        let holds = |now: Option<&Upstream>| self.guard.check(now, self.sel()).is_ok();
+        match worker.change_if(&self.name, &self.change, &env, &holds) {
             Attempt::Busy => self.later(since),
             Attempt::Refused(error) => Turn::Answer(answer::problem(&error.into())),
+            Attempt::Unmet(now) => match self.guard.check(now.as_deref(), self.sel()) {
+                Ok(()) => self.later(since),
+                Err(problem) => Turn::Answer(answer::problem(&problem)),
+            },
             Attempt::NoRoom { need, free } => {
                 report_full(&self.zone.name, &self.name);
                 let problem = Problem::new(Code::NoRoom, "the zone has no room for this")
@@ -183,10 +181,15 @@ impl Write {
         if up {
             return Look::Never(problem("the server was set up meanwhile".to_owned()));
         }
-        if drained {
-            return Look::Come("drained");
+        if !drained {
+            return Look::NotYet(problem(format!("requests in flight: {active}")));
         }
-        Look::NotYet(problem(format!("requests in flight: {active}")))
+        match zone::elders(&self.zone) {
+            0 => Look::Come("drained"),
+            n => Look::NotYet(problem(format!(
+                "{n} workers of before the zone's size was changed may have requests in flight"
+            ))),
+        }
     }
 
     fn ready(&self, worker: &Worker, id: u64) -> Look {

@@ -150,7 +150,7 @@ impl<'a> Conf<'a> {
         // ngx_http_upstream put there itself.
         unsafe {
             let ctx = (*self.as_ptr()).ctx.cast::<ngx_http_conf_ctx_t>();
-            let index = (*(&raw const ngx_http_upstream_module)).ctx_index;
+            let index = ngx_http_upstream_module.ctx_index;
             let us = (*(*ctx).srv_conf.add(index)).cast::<ngx_http_upstream_srv_conf_t>();
             super::upstream::Upstream::from_raw(us)
         }
@@ -161,7 +161,7 @@ impl<'a> Conf<'a> {
         // SAFETY: `loc_conf` has an entry a module; the core module's is a ngx_http_core_loc_conf_t.
         unsafe {
             let ctx = (*self.as_ptr()).ctx.cast::<ngx_http_conf_ctx_t>();
-            let index = (*(&raw const ngx_http_core_module)).ctx_index;
+            let index = ngx_http_core_module.ctx_index;
             let clcf = (*(*ctx).loc_conf.add(index)).cast::<ngx_http_core_loc_conf_t>();
             let loc = own::<Loc>((*ctx).loc_conf);
             Location { clcf: NonNull::new_unchecked(clcf), loc, life: PhantomData }
@@ -304,7 +304,7 @@ pub(crate) fn main(r: Request<'_>) -> &Main {
 pub(super) unsafe fn own<'a, T>(table: *mut *mut c_void) -> &'a T {
     // SAFETY: the caller says so; nginx has set ctx_index before any configuration was made.
     unsafe {
-        let index = (*(&raw const ngx_http_peerage_module)).ctx_index;
+        let index = ngx_http_peerage_module.ctx_index;
         let own = (*table.add(index)).cast::<T>();
         debug_assert!(!own.is_null(), "{}", type_name::<T>());
         &*own
@@ -320,9 +320,9 @@ pub(super) unsafe fn main_of<'a>(conf_ctx: *mut *mut *mut *mut c_void) -> Option
     // SAFETY: `conf_ctx` has an entry a module, the http module's being a ngx_http_conf_ctx_t or
     // null.
     unsafe {
-        let index = (*(&raw const ngx_http_module)).index;
+        let index = ngx_http_module.index;
         let ctx = (*conf_ctx.add(index)).cast::<ngx_http_conf_ctx_t>();
-        if ctx.is_null() || (*(&raw const ngx_http_peerage_module)).ctx_index == usize::MAX {
+        if ctx.is_null() || ngx_http_peerage_module.ctx_index == usize::MAX {
             return None;
         }
         Some(own::<Main>((*ctx).main_conf))

@@ -74,7 +74,7 @@ impl<'a> Cycle<'a> {
     fn core(self) -> &'a ngx_core_conf_t {
         // SAFETY: `conf_ctx` has an entry a module; the core module's is made first of all.
         unsafe {
-            let index = (*(&raw const ngx_core_module)).index;
+            let index = ngx_core_module.index;
             &*(*self.as_ref().conf_ctx.add(index)).cast::<ngx_core_conf_t>()
         }
     }
@@ -100,7 +100,7 @@ impl<'a> Cycle<'a> {
     /// User and group that workers run as; both 0 when nobody changes them.
     pub(crate) fn user(self) -> (u32, u32) {
         let core = self.core();
-        (core.user as u32, core.group as u32)
+        (core.user, core.group)
     }
 
     /// A zone of this name, whatever its size, in the cycle that this one replaces.

@@ -1,7 +1,7 @@
 //! The balancer as nginx calls it: init once a request, get and free once a try.
 
 use std::ffi::c_void;
-use std::mem::offset_of;
+use std::mem::{MaybeUninit, offset_of};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use nginx_sys::{
     ngx_pool_cleanup_t, ngx_str_t, ngx_uint_t, sockaddr,
 };
 use peerage_core::name::MAX_LEN;
-use peerage_zone::{Address, Choice, NoPeer, Outcome, Worker};
+use peerage_zone::{Address, CHUNK, Choice, NoPeer, Outcome, Worker};
 
 use super::conf::{self, ERROR, OK};
 use super::fence;
@@ -37,7 +37,12 @@ pub(crate) struct Peer {
     /// The last try; null before the first.
     last: *const Try,
     pub(crate) error: Option<NoPeer>,
+    /// The first try, and room for its address if that is an IPv4 one; not filled before.
+    first: MaybeUninit<(Try, [[u64; CHUNK]; INLINE])>,
 }
+
+/// Chunks of the address of a server by IPv4; others get memory of their own.
+const INLINE: usize = 2;
 
 /// The address of one try, fresh memory for each: nginx reads it until the request's log phase.
 #[repr(C)]
@@ -89,20 +94,18 @@ callback! {
             if peer.is_null() {
                 return ERROR;
             }
-            peer.write(Peer {
-                // As ngx_pool_cleanup_add, with its memory and ours in one.
-                cleanup: ngx_pool_cleanup_t {
-                    handler: Some(cleaned),
-                    data: peer.cast(),
-                    next: (*(*r).pool).cleanup,
-                },
-                choice: Choice::new(),
-                block: NonNull::from(&**block),
-                r: NonNull::new_unchecked(r),
-                name: NonNull::new_unchecked(&raw mut (*us).host),
-                last: ptr::null(),
-                error: None,
+            // As ngx_pool_cleanup_add, with its memory and ours in one.
+            (&raw mut (*peer).cleanup).write(ngx_pool_cleanup_t {
+                handler: Some(cleaned),
+                data: peer.cast(),
+                next: (*(*r).pool).cleanup,
             });
+            (&raw mut (*peer).choice).write(Choice::new());
+            (&raw mut (*peer).block).write(NonNull::from(&**block));
+            (&raw mut (*peer).r).write(NonNull::new_unchecked(r));
+            (&raw mut (*peer).name).write(NonNull::new_unchecked(&raw mut (*us).host));
+            (&raw mut (*peer).last).write(ptr::null());
+            (&raw mut (*peer).error).write(None);
             (*(*r).pool).cleanup = &raw mut (*peer).cleanup;
 
             let pc = &raw mut (*u).peer;
@@ -118,7 +121,7 @@ callback! {
             // How many there are is known at the first `get`; here nginx only lowers it to
             // proxy_next_upstream_tries.
             (*pc).tries = UNKNOWN;
-            let index = (*(&raw const ngx_http_peerage_module)).ctx_index;
+            let index = ngx_http_peerage_module.ctx_index;
             *(*r).ctx.add(index) = peer.cast();
 
             #[cfg(feature = "panic")]
@@ -169,8 +172,9 @@ callback! {
             (None, Some(worker)) => {
                 // SAFETY: the configuration outlives its requests, and the name is its or in the
                 // request's pool.
-                let (block, name) = unsafe { (peer.block.as_ref(), conf::bytes(peer.name.as_ref())) };
-                let target = balancer::target(block, name);
+                let target = unsafe {
+                    balancer::target(peer.block.as_ref(), || conf::bytes(peer.name.as_ref()))
+                };
                 worker.pick(&mut peer.choice, &target, &process::clock())
             }
         };
@@ -200,20 +204,24 @@ const UNKNOWN: ngx_uint_t = 1 << 20;
 /// - the request of `peer` lives
 #[inline]
 unsafe fn hand_over(pc: &mut ngx_peer_connection_t, peer: &mut Peer, address: &Address) -> bool {
-    let words = address.words();
-    let size = size_of::<Try>() + size_of_val(words);
-    // SAFETY: a living request has its pool.
-    let memory = unsafe { ngx_palloc((*peer.r.as_ptr()).pool, size).cast::<Try>() };
+    let chunks = address.chunks();
+    let memory = if peer.last.is_null() && chunks.len() <= INLINE {
+        peer.first.as_mut_ptr().cast::<Try>()
+    } else {
+        let size = size_of::<Try>() + size_of_val(chunks);
+        // SAFETY: a living request has its pool.
+        unsafe { ngx_palloc((*peer.r.as_ptr()).pool, size).cast::<Try>() }
+    };
     if memory.is_null() {
         return false;
     }
     peer.last = memory;
-    // SAFETY: `memory` has room for a Try and as many words as there are; a copy of all of them
+    // SAFETY: `memory` has room for a Try and as many chunks as there are; a copy of all of them
     // holds the socket address and the text.
     unsafe {
-        let place = memory.add(1).cast::<u64>();
-        for (i, word) in words.iter().enumerate() {
-            place.add(i).write(word.load(Ordering::Relaxed));
+        let place = memory.add(1).cast::<[u64; CHUNK]>();
+        for (i, chunk) in chunks.iter().enumerate() {
+            place.add(i).write(chunk.each_ref().map(|word| word.load(Ordering::Relaxed)));
         }
         let data = place.cast::<u8>().add(address.name_at());
         (*memory).name = ngx_str_t { len: address.name_len(), data };
@@ -300,7 +308,7 @@ pub(crate) fn of<'a>(r: Request<'a>) -> Option<&'a Peer> {
     // SAFETY: a living request's contexts and cleanups; a cleanup with our handler holds a Peer.
     unsafe {
         let r = r.as_ptr();
-        let index = (*(&raw const ngx_http_peerage_module)).ctx_index;
+        let index = ngx_http_peerage_module.ctx_index;
         let own = (*(*r).ctx.add(index)).cast::<Peer>();
         if !own.is_null() {
             return Some(&*own);

@@ -5,8 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nginx_sys::{
-    NGX_PROCESS_SINGLE, NGX_PROCESS_WORKER, ngx_cached_time, ngx_exiting, ngx_pid, ngx_process,
-    ngx_process_slot, ngx_quit, ngx_terminate, ngx_test_config, ngx_worker,
+    NGX_PROCESS_SINGLE, NGX_PROCESS_WORKER, ngx_cached_time, ngx_exiting, ngx_last_process,
+    ngx_pid, ngx_process, ngx_process_slot, ngx_quit, ngx_terminate, ngx_test_config, ngx_worker,
 };
 use peerage_zone::Clock;
 
@@ -51,6 +51,12 @@ pub(crate) fn pid() -> u32 {
 pub(crate) fn slot() -> usize {
     // SAFETY: a plain integer that nginx writes in each process after fork.
     usize::try_from(unsafe { ngx_process_slot }).unwrap_or(0)
+}
+
+/// The end of the master's table of processes; those of old generations are below it.
+pub(crate) fn table_end() -> usize {
+    // SAFETY: a plain integer that nginx's master writes as it forks.
+    usize::try_from(unsafe { ngx_last_process }).unwrap_or(0)
 }
 
 /// The number of this worker, from 0; during a reload an old and a new one share it.

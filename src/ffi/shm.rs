@@ -26,8 +26,13 @@ pub(crate) struct Memory {
 
 /// The least a zone may have, as in nginx's own modules.
 pub(crate) fn least_size() -> usize {
+    8 * page_size()
+}
+
+/// Bytes of a page, in which nginx counts a zone.
+pub(crate) fn page_size() -> usize {
     // SAFETY: nginx sets the page size at start.
-    8 * unsafe { ngx_pagesize }
+    unsafe { ngx_pagesize }
 }
 
 /// Asks nginx for a zone; [`crate::zone::open`] is called for it once the configuration is read.

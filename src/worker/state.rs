@@ -129,18 +129,21 @@ impl Keeper {
                 thread::sleep(Duration::from_millis(5));
             }
         }
+        let owner = inner.durable().owner();
         inner.durable().take(process::pid(), 0);
-        if inner.is_behind() {
-            Log::cycle().write(
-                Level::Alert,
-                0,
-                format_args!(
-                    "state file \"{}\" is left at revision {} of {}",
-                    inner.path.display(),
-                    inner.durable().revision(),
-                    inner.worker.zone().revision()
-                ),
+        if !inner.is_behind() {
+            return;
+        }
+        let (have, want) = (inner.durable().revision(), inner.worker.zone().revision());
+        let path = inner.path.display();
+        if owner != 0 && owner != process::pid() && process::alive(owner, 0) {
+            // It does not run now: it writes when it goes on, or whoever takes its lease over.
+            log!(
+                Warn,
+                "state file \"{path}\" is left to process {owner} at revision {have} of {want}"
             );
+        } else {
+            log!(Alert, "state file \"{path}\" is left at revision {have} of {want}");
         }
     }
 }

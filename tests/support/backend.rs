@@ -31,6 +31,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::ports::Port;
+use super::wait::within;
 use stream::{Listener, Stream};
 
 /// A backend; it listens from its making until it is stopped or dropped.
@@ -118,10 +119,12 @@ impl Backend {
     #[track_caller]
     pub fn start(&mut self) {
         assert!(self.accepting.is_none(), "the backend is running already");
-        let listener = match &self.place {
+        let listen = || match &self.place {
             Place::Inet(addr, _) => Listener::inet(*addr),
             Place::Unix(path) => Listener::unix(path),
         };
+        // A program that another story starts holds a copy of the old socket until its exec.
+        let listener = within(Duration::from_secs(5), || listen().ok());
         let listener = listener.expect("the backend's address is its own");
         self.shared.stop.store(false, Ordering::SeqCst);
         let shared = Arc::clone(&self.shared);

@@ -15,6 +15,7 @@ mod load;
 mod nginx;
 mod ports;
 mod process;
+mod state;
 mod tls;
 mod wait;
 
@@ -26,6 +27,7 @@ pub use load::{Load, Report, Running, hit};
 pub use nginx::{Nginx, Worker};
 pub use ports::Port;
 pub use process::{Signal, alive, cpu_ticks, descriptors, rss_kb, signal, stopped};
+pub use state::{crc32c, files, sealed};
 pub use tls::Certificate;
 pub use wait::{eventually, holds_for, let_pass, within};
 

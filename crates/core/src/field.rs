@@ -2,12 +2,15 @@
 
 use thiserror::Error;
 
+use crate::crc::crc32c;
 use crate::units::{Secs, UnitError, parse_millis};
 
 /// `max_conns` stops here: a peer's word in the zone counts requests in 20 bits.
 pub const MAX_CONNS: u32 = (1 << 20) - 1;
 /// The longest `reason`, in bytes.
 pub const MAX_REASON: usize = 255;
+/// What stays of a reason or an actor's name in a zone without room, in bytes.
+pub const BRIEF: usize = 12;
 /// The longest `route`, in bytes.
 pub const MAX_ROUTE: usize = 32;
 /// How many labels a server may have.
@@ -109,6 +112,22 @@ pub fn reason(text: &str) -> Result<&str, FieldError> {
     printable(text, MAX_REASON)
 }
 
+/// A text as a zone without room keeps it: how it begins, and a mark of the whole that tells it
+/// from others; at most [`BRIEF`] bytes.
+pub fn brief(text: &str) -> String {
+    if text.len() <= BRIEF {
+        return text.to_owned();
+    }
+    let mark = format!("~{:05x}", crc32c(text.as_bytes()) & 0xf_ffff);
+    let end = (0..=BRIEF - mark.len()).rev().find(|&at| text.is_char_boundary(at));
+    text[..end.unwrap_or(0)].to_owned() + &mark
+}
+
+/// Tells whether `kept` is what the zone has of `said`.
+pub fn is_kept(kept: &str, said: &str) -> bool {
+    kept == said || (said.len() > BRIEF && kept == brief(said))
+}
+
 /// What `sticky` calls a server.
 pub fn route(text: &str) -> Result<&str, FieldError> {
     printable(text, MAX_ROUTE)
@@ -165,6 +184,17 @@ mod tests {
         }
         assert!(label_key("").is_err() && label_key("a:b").is_err() && label_value("").is_ok());
         assert!(route(&"r".repeat(33)).is_err());
+    }
+
+    #[test]
+    fn a_brief_text_is_told_from_others_that_begin_alike() {
+        assert_eq!(brief("deploy-812"), "deploy-812");
+        let (a, b) = ("release-2026-11-29-a", "release-2026-11-29-b");
+        assert_eq!((brief(a).len(), &brief(a)[..7]), (BRIEF, "releas~"));
+        assert!(is_kept(a, a) && is_kept(&brief(a), a));
+        assert!(!is_kept(&brief(a), b) && !is_kept("", a) && !is_kept(a, &brief(a)));
+        assert_eq!(brief(&brief(a)), brief(a));
+        assert!(brief("ééééééé").len() <= BRIEF && brief(&"\u{10ffff}".repeat(9)).len() <= BRIEF);
     }
 
     #[test]

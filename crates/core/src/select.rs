@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+pub mod cycle;
 pub mod round_robin;
 pub mod sequence;
 pub mod spread;

@@ -5,7 +5,8 @@ mod support;
 use peerage_core::addr::ServerAddr;
 use peerage_core::api::error::Code;
 use peerage_core::change::Change;
-use peerage_core::server::{AdminState, Origin};
+use peerage_core::server::{AdminState, Limits, Origin};
+use peerage_core::upstream::Defaults;
 use proptest::prelude::*;
 use support::{World, addr};
 
@@ -54,6 +55,32 @@ fn a_put_that_leaves_fields_out_sets_their_defaults() {
     assert!(!world.call(&server, body));
     assert!(world.call(&server, "{}"));
     assert_eq!(world.server("10.0.0.1:80").params, Default::default());
+}
+
+#[test]
+fn what_no_block_declares_takes_the_defaults_of_the_keyed_blocks() {
+    let mut world = World::new();
+    world.keyed = Defaults { weight: Some(4), max_fails: Some(3), ..Defaults::default() };
+    let limits = |world: &World| {
+        let app = world.app.as_ref().unwrap();
+        app.limits(&app.servers[0])
+    };
+    let body = r#"{"defaults":{"weight":1,"max_conns":9},"servers":[{"server":"10.0.0.1"}]}"#;
+    assert!(world.call(&format!("PUT {APP}"), body));
+    let Limits { weight, max_conns, max_fails, .. } = limits(&world);
+    assert_eq!((weight, max_conns, max_fails), (1, 9, 3));
+    assert!(!world.call(&format!("PUT {APP}"), body));
+    assert!(world.call(&format!("PATCH {APP}"), r#"{"defaults":{"weight":null}}"#));
+    assert_eq!((limits(&world).weight, limits(&world).max_conns), (4, 9));
+    // A value equal to what is built in is a value all the same.
+    assert!(world.call(&format!("PATCH {APP}"), r#"{"defaults":{"weight":1}}"#));
+    assert_eq!(limits(&world).weight, 1);
+    world.keyed.weight = Some(6);
+    assert!(world.call(&format!("PUT {APP}"), r#"{"servers":[{"server":"10.0.0.1"}]}"#));
+    assert_eq!((limits(&world).weight, limits(&world).max_conns), (6, 0));
+    world.named_by_block = true;
+    assert!(world.call(&format!("PUT {APP}"), r#"{"servers":[{"server":"10.0.0.1"}]}"#));
+    assert_eq!(limits(&world), Limits::BUILT_IN);
 }
 
 #[test]

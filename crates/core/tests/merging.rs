@@ -5,6 +5,7 @@ mod support;
 use std::collections::{BTreeMap, HashSet};
 
 use peerage_core::addr::ServerAddr;
+use peerage_core::change::Change;
 use peerage_core::declare::{DeclaredServer, DeclaredUpstream};
 use peerage_core::server::{AdminState, Origin, Params};
 use peerage_core::units::Secs;
@@ -190,6 +191,20 @@ fn an_orphan_that_is_stated_anew_belongs_to_the_api() {
     world.call("PUT /v1/upstreams/app", r#"{"servers":[{"server":"10.0.0.9:80"}]}"#);
     let app = world.app.as_ref().unwrap();
     assert_eq!((app.orphaned_at, &app.origin), (None, &Origin::Api));
+}
+
+#[test]
+fn an_orphan_goes_when_its_time_is_over_and_nothing_else_does() {
+    let mut world = World::new();
+    world.merge(Some(&block(&["10.0.0.1:80"])));
+    world.call("PUT /v1/upstreams/app/servers/10.0.0.9:80", "{}");
+    let since = world.now;
+    assert!(!world.apply(&Change::ExpireOrphan { since }).unwrap());
+    world.merge(None);
+    assert!(!world.apply(&Change::ExpireOrphan { since: since - 1 }).unwrap());
+    assert!(world.apply(&Change::ExpireOrphan { since }).unwrap());
+    assert_eq!(world.app, None);
+    assert!(!world.apply(&Change::ExpireOrphan { since }).unwrap());
 }
 
 #[test]

@@ -247,3 +247,88 @@ fn hint_size(i: usize) -> u32 {
     let i = i as u32;
     if i < EXACT { i + 1 } else { 1 << (EXACT.ilog2() + i - EXACT + 1).min(30) }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::trial::region;
+
+    fn arena() -> Arena {
+        Arena::format(region(128 << 10)).expect("it fits")
+    }
+
+    #[test]
+    fn the_lowest_run_that_fits_is_given_out() {
+        let arena = arena();
+        let [a, b, c] = [5, 3, 7].map(|n| arena.alloc(n).expect("there is room"));
+        assert_eq!((b.raw() - a.raw(), c.raw() - b.raw()), (5, 3));
+        arena.free(a, 5);
+        assert_eq!(arena.alloc(6).map(|at| at.raw() > c.raw()), Some(true));
+        assert_eq!(arena.alloc(2), Some(a));
+        arena.free(b, 3);
+        // What is left of a, and b, are one run.
+        assert_eq!(arena.alloc(6).map(Ref::raw), Some(a.raw() + 2));
+    }
+
+    /// For every size, whatever was given out and freed before: what fits is found.
+    #[test]
+    fn hints_hide_no_run() {
+        for n in (1..=70).chain([127, 128, 129, 255, 256, 400, 1000]) {
+            let arena = arena();
+            let all = arena.free_granules();
+            let filling = std::iter::from_fn(|| arena.alloc(n)).collect::<Vec<_>>();
+            assert_eq!(filling.len() as u64, all / u64::from(n));
+            // A run that two freed blocks complete, the later one first.
+            arena.free(filling[1], n);
+            arena.free(filling[0], n);
+            assert_eq!(arena.alloc(2 * n), Some(filling[0]), "{n}");
+            arena.free(filling[0], 2 * n);
+            assert_eq!([arena.alloc(n), arena.alloc(n)], [filling[0], filling[1]].map(Some));
+            for at in filling {
+                arena.free(at, n);
+            }
+            assert_eq!(arena.free_granules(), all);
+            assert_eq!(arena.alloc(all as u32).map(Ref::raw), Some(arena.first));
+            assert_eq!(arena.alloc(1), None);
+        }
+    }
+
+    #[test]
+    fn the_search_for_a_long_run_hides_no_shorter_one() {
+        let arena = arena();
+        let [a, _, b, _] = [70, 1, 120, 1].map(|n| arena.alloc(n).expect("there is room"));
+        arena.free(a, 70);
+        arena.free(b, 120);
+        assert_eq!([arena.alloc(110), arena.alloc(70)], [b, a].map(Some));
+        arena.free(a, 70);
+        assert_eq!(arena.alloc(arena.free_granules() as u32 - 64), None);
+        assert_eq!(arena.alloc(70), Some(a));
+    }
+
+    #[test]
+    fn each_hint_is_for_its_size_and_more() {
+        for n in 1..=1 << 24 {
+            let i = hint_of(n);
+            assert!(hint_size(i) <= n, "{n}");
+            assert!(i + 1 == HINT_COUNT || n < hint_size(i + 1), "{n}");
+        }
+    }
+
+    #[test]
+    fn what_is_marked_is_given_out_once() {
+        let arena = arena();
+        let all = arena.free_granules();
+        let at = Ref::from_raw(arena.first + 60);
+        assert!(arena.mark(at, 10));
+        assert!(arena.is_used(at) && !arena.is_used(Ref::from_raw(at.raw() + 10)));
+        for (start, n) in [(0, 1), (9, 1), (9, 5), (10, 0)] {
+            assert!(!arena.mark(Ref::from_raw(at.raw() + start), n));
+        }
+        assert!(!arena.mark(Ref::from_raw(1), 1), "the head");
+        assert!(!arena.mark(Ref::from_raw(arena.end - 1), 2), "beyond the end");
+        assert_eq!(arena.free_granules(), all - 10);
+        let usage = arena.usage();
+        assert_eq!(usage.largest, (all - 70) * GRANULE as u64);
+        assert_eq!((usage.total, usage.free + usage.used), (128 << 10, 128 << 10));
+    }
+}

@@ -22,6 +22,8 @@ const SLOT_BITS: u32 = 10;
 const SEQ_BITS: u32 = 64 - COUNT_BITS - SLOT_BITS;
 /// Most references at a time.
 pub(crate) const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
+/// No limit but what the word holds.
+pub const NO_LIMIT: u32 = MAX_COUNT as u32;
 pub(crate) const SEQ_MASK: u64 = (1 << SEQ_BITS) - 1;
 
 /// The intent holds.
@@ -89,31 +91,40 @@ impl Slot {
     /// Takes a reference to the record, unless it has `limit` already; 0 is no limit.
     ///
     /// Inside the read section in which the record was found.
-    #[inline]
     pub fn acquire(&self, record: Ref, limit: u32) -> Result<Held, Refusal> {
-        let Some(words) = self.shared.region().words(record, 1) else { return Err(Refusal::Full) };
-        let word = &words[0];
-        let limit = if limit == 0 { MAX_COUNT } else { u64::from(limit).min(MAX_COUNT) };
+        let Some([word]) = self.shared.region().array(record) else { return Err(Refusal::Full) };
+        self.acquire_counted(record, word, if limit == 0 { NO_LIMIT } else { limit })
+    }
+
+    /// The same for who has the record's word 0 at hand; [`NO_LIMIT`] is no limit.
+    #[inline]
+    pub fn acquire_counted(
+        &self,
+        record: Ref,
+        word: &AtomicU64,
+        limit: u32,
+    ) -> Result<Held, Refusal> {
+        debug_assert!(limit <= NO_LIMIT);
         let mut seen = word.load(Ordering::SeqCst);
-        if u64::from(count(seen)) >= limit {
+        if count(seen) >= limit {
             return Err(Refusal::Full);
         }
-        let Some(index) = self.free.borrow_mut().pop() else { return Err(Refusal::NoEntry) };
+        let Some(index) = self.free.take() else { return Err(Refusal::NoEntry) };
         let seq = self.begin(record, index, self.index, 0, seen);
         loop {
-            if u64::from(count(seen)) >= limit {
-                self.end(seq);
-                self.free.borrow_mut().push(index);
-                return Err(Refusal::Full);
-            }
             let next = pack(u64::from(count(seen)) + 1, self.index, seq);
             match self.replace(record, word, seen, next) {
                 Ok(_) => break,
                 Err(now) => seen = now,
             }
+            if count(seen) >= limit {
+                self.end(seq);
+                self.free.give(index);
+                return Err(Refusal::Full);
+            }
         }
         point!("acquire.counted");
-        self.list(index, u64::from(record.raw()) << 32 | seq & (MARK - 1));
+        self.note(index, u64::from(record.raw()) << 32 | seq & (MARK - 1));
         point!("acquire.listed");
         self.end(seq);
         Ok(Held { record, index })
@@ -124,24 +135,24 @@ impl Slot {
     pub fn release(&self, held: Held) {
         let Held { record, index } = held;
         self.lower(record, self.index, index);
-        self.list(index, 0);
+        self.note(index, 0);
         point!("release.unlisted");
         self.end(self.seq.get());
-        self.free.borrow_mut().push(index);
+        self.free.give(index);
     }
 
     /// Marks a reference; see [`crate::Shared::each_marked`].
     pub fn mark(&self, held: &Held) {
-        let place = &self.w[LIST + held.index as usize];
-        place.store(place.load(Ordering::Relaxed) | MARK, Ordering::Release);
+        if let Some(place) = self.list.get(held.index as usize) {
+            place.store(place.load(Ordering::Relaxed) | MARK, Ordering::Release);
+        }
     }
 
     /// Lowers the count for entry `index` of the list of slot `list`, and leaves the intent set:
     /// the caller clears the entry and ends it.
     #[inline]
     pub(crate) fn lower(&self, record: Ref, list: u16, index: u32) {
-        let Some(words) = self.shared.region().words(record, 1) else { return };
-        let word = &words[0];
+        let Some([word]) = self.shared.region().array(record) else { return };
         let mut seen = word.load(Ordering::SeqCst);
         let seq = self.begin(record, index, list, MINUS, seen);
         point!("release.intent");
@@ -196,8 +207,10 @@ impl Slot {
     }
 
     #[inline]
-    fn list(&self, index: u32, entry: u64) {
-        self.w[LIST + index as usize].store(entry, Ordering::Release);
+    fn note(&self, index: u32, entry: u64) {
+        if let Some(place) = self.list.get(index as usize) {
+            place.store(entry, Ordering::Release);
+        }
     }
 
     /// Ends the step: its effects are all written.

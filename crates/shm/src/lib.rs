@@ -18,16 +18,19 @@ mod head;
 mod inflight;
 mod limbo;
 mod lock;
+mod places;
 pub mod points;
 mod region;
 mod shared;
 mod slot;
 mod sweep;
 mod sync;
+#[cfg(all(test, not(loom)))]
+mod trial;
 mod writer;
 
 pub use crate::arena::Usage;
-pub use crate::inflight::{Held, Refusal, count};
+pub use crate::inflight::{Held, NO_LIMIT, Refusal, count};
 pub use crate::limbo::Limbo;
 pub use crate::lock::Busy;
 pub use crate::region::{GRANULE, Ref, Region, WORDS_PER_GRANULE};

@@ -204,3 +204,86 @@ impl Writer<'_> {
         !left
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::trial::{publish, retire, shared, writer};
+
+    #[test]
+    fn what_is_seen_is_kept() {
+        let shared = shared();
+        let free = writer(&shared).room().0;
+        let slot = shared.claim(1, 0).expect("a slot");
+        publish(&shared, 0);
+        let section = slot.enter();
+        retire(&shared, 0);
+        writer(&shared).collect();
+        assert!(writer(&shared).room().0 < free);
+        drop(section);
+        writer(&shared).collect();
+        assert_eq!(writer(&shared).room().0, free);
+    }
+
+    #[test]
+    fn what_is_held_is_kept_alone() {
+        let shared = shared();
+        let free = writer(&shared).room().0;
+        let slot = shared.claim(1, 0).expect("a slot");
+        let held = slot.acquire(publish(&shared, 0), 0).expect("no limit");
+        publish(&shared, 1);
+        let mut writer = writer(&shared);
+        let block = writer.alloc(9).expect("there is room");
+        let limbo = writer.limbo(3).expect("there is room");
+        let records = [0, 1].map(|i| crate::trial::root(&shared, i));
+        for i in [0, 1] {
+            writer.publish(shared.root(i), 0);
+        }
+        writer.retire(limbo, &[(block, 9)], &records);
+        writer.collect();
+        // The record that is held, and the limbo block that remembers it.
+        assert_eq!(writer.room().0, free - 2 - 2);
+        slot.release(held);
+        writer.collect();
+        assert_eq!(writer.room().0, free);
+        assert_eq!(writer.check(), Ok(()));
+    }
+
+    /// Its last user died before clearing the entry, and then the memory was given out again.
+    #[test]
+    fn what_is_reused_keeps_its_own_count() {
+        let shared = shared();
+        let [me, dead] = [1, 100].map(|pid| shared.claim(pid, 0).expect("a slot"));
+        let record = publish(&shared, 0);
+        dead.acquire(record, 0).expect("no limit");
+        dead.lower(record, dead.index, 0);
+        retire(&shared, 0);
+        writer(&shared).collect();
+        assert_eq!(publish(&shared, 1), record);
+        let held = me.acquire(record, 0).expect("no limit");
+        shared.sweep(&me, &|pid, _| pid < 100);
+        assert_eq!(crate::trial::in_flight(&shared, record), 1);
+        me.release(held);
+    }
+
+    /// However many are held for long before it.
+    #[test]
+    fn what_was_let_go_is_freed_in_its_turn() {
+        let shared = shared();
+        let slot = shared.claim(1, 0).expect("a slot");
+        let mut held = Vec::new();
+        for _ in 0..90 {
+            held.push(slot.acquire(publish(&shared, 0), 0).expect("no limit"));
+            retire(&shared, 0);
+            writer(&shared).collect();
+        }
+        let free = writer(&shared).room().0;
+        let last = held.split_off(80);
+        for held in held.drain(..10).chain(last) {
+            slot.release(held);
+        }
+        for _ in 0..2 {
+            writer(&shared).collect();
+        }
+        assert_eq!(writer(&shared).room().0, free + 20 * 3);
+    }
+}

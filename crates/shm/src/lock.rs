@@ -35,3 +35,27 @@ impl Drop for Guard {
         let _ = self.word.compare_exchange(self.pid, 0, Ordering::Release, Ordering::Relaxed);
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_does_not_get_it_is_told_so() {
+        let word = Box::leak(Box::new(AtomicU64::new(0)));
+        let guard = Guard::try_lock(word, 7);
+        assert_eq!(word.load(Ordering::SeqCst), 7);
+        assert!(matches!(Guard::try_lock(word, 8), Err(Busy)));
+        drop(guard);
+        assert!(Guard::try_lock(word, 8).is_ok());
+    }
+
+    #[test]
+    fn another_owners_lock_stays_locked() {
+        let word = Box::leak(Box::new(AtomicU64::new(0)));
+        let guard = Guard::try_lock(word, 7);
+        word.store(9, Ordering::SeqCst);
+        drop(guard);
+        assert_eq!(word.load(Ordering::SeqCst), 9);
+    }
+}

@@ -4,10 +4,11 @@
 //! to take its references back when the owner dies: the intent of its current step, and the list
 //! of what it holds. A process claims a slot by one compare-and-swap and keeps it until it exits.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 
 use crate::head::{self, EPOCH, SLOTS};
 use crate::inflight::SEQ_MASK;
+use crate::places::Places;
 use crate::point;
 use crate::region::{Ref, Region};
 use crate::shared::{Epoch, Shared};
@@ -72,9 +73,10 @@ pub(crate) fn fill(region: &Region, at: Ref, capacity: u32) {
 pub struct Slot {
     pub(crate) shared: Shared,
     pub(crate) index: u16,
-    pub(crate) w: &'static [AtomicU64],
+    pub(crate) w: &'static [AtomicU64; LIST],
+    pub(crate) list: &'static [AtomicU64],
     /// Free places of the list.
-    pub(crate) free: RefCell<Vec<u32>>,
+    pub(crate) free: Places,
     /// Number of the last step.
     pub(crate) seq: Cell<u64>,
     owner: u64,
@@ -94,12 +96,13 @@ impl Shared {
             w[SECTION].store(0, Ordering::SeqCst);
             w[WAITING].store(0, Ordering::Relaxed);
             let seq = w[INTENT].load(Ordering::Relaxed) & SEQ_MASK;
-            let free = (0..(w.len() - LIST) as u32).rev().collect();
+            let (w, list) = w.split_first_chunk()?;
             return Some(Slot {
                 shared: *self,
                 index: i as u16,
                 w,
-                free: RefCell::new(free),
+                list,
+                free: Places::new(list.len() as u32),
                 seq: Cell::new(seq),
                 owner,
             });
@@ -179,7 +182,7 @@ impl Slot {
 
     /// Gives the slot back at a clean exit; false while something is held.
     pub fn leave_for_good(&self) -> bool {
-        if self.w[LIST..].iter().any(|entry| entry.load(Ordering::Relaxed) != 0) {
+        if self.list.iter().any(|entry| entry.load(Ordering::Relaxed) != 0) {
             return false;
         }
         self.w[WAITING].store(0, Ordering::Relaxed);
@@ -202,5 +205,66 @@ impl Drop for Section<'_> {
     #[inline]
     fn drop(&mut self) {
         self.section.store(0, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::trial::{publish, shared, writer};
+
+    #[test]
+    fn each_process_has_a_slot_of_its_own() {
+        let shared = shared();
+        let slots: Vec<Slot> = (1..=4).map(|pid| shared.claim(pid, 0).expect("a slot")).collect();
+        assert!(shared.claim(5, 0).is_none());
+        assert_eq!(writer(&shared).add_slots(2, 8), 2);
+        assert_eq!(shared.claim(5, 0).map(|slot| slot.index()), Some(4));
+        assert!(slots[2].leave_for_good());
+        assert_eq!(shared.claim(6, 0).map(|slot| slot.index()), Some(2));
+        let mut pids = Vec::new();
+        shared.each_slot(|_, pid| pids.push(pid));
+        assert_eq!(pids, [1, 2, 6, 4, 5]);
+    }
+
+    #[test]
+    fn who_holds_something_does_not_leave() {
+        let shared = shared();
+        let record = publish(&shared, 0);
+        let slot = shared.claim(1, 0).expect("a slot");
+        let held = slot.acquire(record, 0).expect("no limit");
+        assert!(!slot.leave_for_good());
+        slot.release(held);
+        assert!(slot.leave_for_good());
+    }
+
+    #[test]
+    fn an_epoch_passes_when_all_have_been_outside() {
+        let shared = shared();
+        let [a, b] = [1, 2].map(|pid| shared.claim(pid, 0).expect("a slot"));
+        let first = a.enter();
+        let epoch = shared.advance();
+        let second = b.enter();
+        assert!(!shared.passed(epoch));
+        drop(first);
+        // The second began after it.
+        assert!(shared.passed(epoch));
+        assert!(!shared.passed(shared.advance()));
+        drop(second);
+    }
+
+    #[test]
+    fn who_waits_is_seen_until_he_leaves() {
+        let shared = shared();
+        let slot = shared.claim(1, 0).expect("a slot");
+        let waiting = || {
+            let mut seen = Vec::new();
+            shared.each_waiting(|slot, bits| seen.push((slot, bits)));
+            seen
+        };
+        slot.wait_for(5);
+        assert_eq!(waiting(), [(0, 5)]);
+        slot.leave_for_good();
+        assert_eq!(waiting(), []);
     }
 }

@@ -180,3 +180,146 @@ fn undo(me: &Slot, i: usize, w: &[AtomicU64]) -> usize {
     }
     undone
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::trial::{in_flight, publish, shared, word};
+
+    /// Pids from 100 on are dead.
+    fn alive(pid: u32, _: u64) -> bool {
+        pid < 100
+    }
+
+    fn intent(slot: &Slot, record: Ref, flags: u64, seq: u64) {
+        slot.w[INTENT_WHAT].store(u64::from(record.raw()) << 32, Ordering::SeqCst);
+        let list = u64::from(slot.index) << LIST_SHIFT;
+        slot.w[INTENT].store(VALID | flags | list | seq, Ordering::SeqCst);
+    }
+
+    #[test]
+    fn what_the_dead_held_is_taken_back() {
+        let shared = shared();
+        let record = publish(&shared, 0);
+        let [me, dead] = [1, 100].map(|pid| shared.claim(pid, 0).expect("a slot"));
+        let mine = me.acquire(record, 0).expect("no limit");
+        for _ in 0..3 {
+            let held = dead.acquire(record, 0).expect("no limit");
+            dead.mark(&held);
+        }
+        dead.wait_for(1);
+        assert_eq!(in_flight(&shared, record), 4);
+        assert_eq!(shared.sweep(&me, &alive), Swept { slots: 1, references: 3 });
+        assert_eq!(in_flight(&shared, record), 1);
+        shared.each_waiting(|slot, _| panic!("{slot} waits"));
+        shared.each_marked(|record| panic!("{record:?} is marked"));
+        assert_eq!(shared.sweep(&me, &alive), Swept::default());
+        me.release(mine);
+        assert_eq!(in_flight(&shared, record), 0);
+    }
+
+    #[test]
+    fn a_step_that_did_not_happen_is_not_undone() {
+        let shared = shared();
+        let record = publish(&shared, 0);
+        let [me, dead] = [1, 100].map(|pid| shared.claim(pid, 0).expect("a slot"));
+        let mine = me.acquire(record, 0).expect("no limit");
+        intent(&dead, record, 0, 1);
+        assert_eq!(shared.sweep(&me, &alive), Swept { slots: 1, references: 0 });
+        assert_eq!(in_flight(&shared, record), 1);
+        me.release(mine);
+    }
+
+    #[test]
+    fn a_step_that_happened_is_known_by_its_tag_and_after_it() {
+        for replaced in [false, true] {
+            let shared = shared();
+            let record = publish(&shared, 0);
+            let [me, dead] = [1, 100].map(|pid| shared.claim(pid, 0).expect("a slot"));
+            dead.acquire(record, 0).expect("no limit");
+            // As if it had died before the entry.
+            let seq = dead.seq.get();
+            dead.list[0].store(0, Ordering::SeqCst);
+            intent(&dead, record, 0, seq);
+            let mine = replaced.then(|| me.acquire(record, 0).expect("no limit"));
+            assert_eq!(tagged(word(&shared, record).load(Ordering::SeqCst), 1, seq), !replaced);
+            assert_eq!(shared.sweep(&me, &alive), Swept { slots: 1, references: 1 });
+            assert_eq!(in_flight(&shared, record), u32::from(replaced));
+            mine.into_iter().for_each(|held| me.release(held));
+        }
+    }
+
+    #[test]
+    fn a_release_that_happened_is_not_done_again() {
+        let shared = shared();
+        let record = publish(&shared, 0);
+        let [me, dead] = [1, 100].map(|pid| shared.claim(pid, 0).expect("a slot"));
+        let mine = me.acquire(record, 0).expect("no limit");
+        dead.acquire(record, 0).expect("no limit");
+        // Dies between the step and clearing the entry.
+        dead.lower(record, dead.index, 0);
+        assert_eq!(shared.sweep(&me, &alive), Swept { slots: 1, references: 0 });
+        assert_eq!(in_flight(&shared, record), 1);
+        me.release(mine);
+    }
+
+    /// A record that nobody touched while its last user took 2^33 other steps and more.
+    #[test]
+    fn an_old_tag_says_nothing_about_the_step_in_progress() {
+        let shared = shared();
+        let [record, other] = [0, 1].map(|i| publish(&shared, i));
+        let [me, dead] = [1, 100].map(|pid| shared.claim(pid, 0).expect("a slot"));
+        dead.seq.set(SEQ_MASK / 2 + 10);
+        let held = dead.acquire(record, 0).expect("no limit");
+        dead.release(held);
+        dead.seq.set(20);
+        let held = dead.acquire(other, 0).expect("no limit");
+        dead.release(held);
+        let mine = [record, other].map(|at| me.acquire(at, 0).expect("no limit"));
+        intent(&dead, other, 0, dead.seq.get() + 1);
+        assert_eq!(shared.sweep(&me, &alive), Swept { slots: 1, references: 0 });
+        assert_eq!([record, other].map(|at| in_flight(&shared, at)), [1, 1]);
+        mine.into_iter().for_each(|held| me.release(held));
+    }
+
+    /// Numbers come round: one that the word or the note carries is left out.
+    #[test]
+    fn a_step_has_a_number_of_its_own() {
+        let shared = shared();
+        let record = publish(&shared, 0);
+        let slot = shared.claim(1, 0).expect("a slot");
+        slot.seq.set(SEQ_MASK - 1);
+        let held = slot.acquire(record, 0).expect("no limit");
+        assert_eq!(slot.seq.get(), SEQ_MASK);
+        slot.seq.set(SEQ_MASK - 1);
+        slot.w[DONE].store(0, Ordering::SeqCst);
+        slot.release(held);
+        assert_eq!(slot.seq.get(), 1);
+    }
+
+    #[test]
+    fn a_dead_sweepers_work_is_finished() {
+        let shared = shared();
+        let record = publish(&shared, 0);
+        let [me, dead, sweeper] = [1, 100, 101].map(|pid| shared.claim(pid, 0).expect("a slot"));
+        let mine = me.acquire(record, 0).expect("no limit");
+        for _ in 0..2 {
+            dead.acquire(record, 0).expect("no limit");
+        }
+        // It dies between its step and clearing the entry.
+        dead.w[SWEEPER].store(sweeper.owner(), Ordering::SeqCst);
+        sweeper.lower(record, dead.index, 0);
+        assert_eq!(shared.sweep(&me, &alive), Swept { slots: 2, references: 1 });
+        assert_eq!(in_flight(&shared, record), 1);
+        me.release(mine);
+    }
+
+    #[test]
+    fn a_live_sweeper_is_left_to_its_work() {
+        let shared = shared();
+        let [me, dead, sweeper] = [1, 100, 2].map(|pid| shared.claim(pid, 0).expect("a slot"));
+        dead.w[SWEEPER].store(sweeper.owner(), Ordering::SeqCst);
+        assert_eq!(shared.sweep(&me, &alive), Swept::default());
+        assert_eq!(shared.sweep(&sweeper, &alive), Swept { slots: 1, references: 0 });
+    }
+}

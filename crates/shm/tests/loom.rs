@@ -243,11 +243,11 @@ fn live(slot: &Slot, record: Ref, limit: u32, keep: bool) -> u32 {
     }
 }
 
-/// Two processes go on, one of which sweeps, while the third dies.
-fn a_process_dies(preemptions: Option<usize>, limit: u32, keep: bool) {
+/// One process goes on while another dies before each of its writes in turn.
+fn a_process_dies(limit: u32, keep: bool) {
     // Acquire and release take up to seven writes each, a lost race one or two more.
     for n in 0..17 {
-        explore(preemptions, move || {
+        explore(Some(3), move || {
             let (_memory, shared) = Memory::new();
             let record = publish_new(&shared, 0);
             let one = shared.claim(10, 0).expect("a slot");
@@ -259,7 +259,6 @@ fn a_process_dies(preemptions: Option<usize>, limit: u32, keep: bool) {
                     live(&other, record, limit, false);
                 });
             });
-            live(&sweeper, record, limit, false);
             dying.join().expect("died as planned");
             let swept = shared.sweep(&sweeper, &only_mortal_is_dead);
             assert_eq!(swept.slots, 1);
@@ -271,12 +270,38 @@ fn a_process_dies(preemptions: Option<usize>, limit: u32, keep: bool) {
 
 #[test]
 fn a_death_leaves_the_count_exact() {
-    a_process_dies(Some(2), 0, true);
+    a_process_dies(0, true);
 }
 
 #[test]
 fn a_death_leaves_the_count_exact_at_the_limit() {
-    a_process_dies(Some(3), 1, false);
+    a_process_dies(1, false);
+}
+
+/// Two go on, one of which sweeps.
+#[test]
+fn a_death_among_three_leaves_the_count_exact() {
+    for n in 0..8 {
+        explore(Some(2), move || {
+            let (_memory, shared) = Memory::new();
+            let record = publish_new(&shared, 0);
+            let one = shared.claim(10, 0).expect("a slot");
+            let other = shared.claim(MORTAL, 0).expect("a slot");
+            let sweeper = shared.claim(20, 0).expect("a slot");
+            let alive = thread::spawn(move || live(&one, record, 0, true));
+            let dying = thread::spawn(move || {
+                mortal(n, || {
+                    let _ = other.acquire(record, 0);
+                });
+            });
+            let kept = live(&sweeper, record, 0, true);
+            dying.join().expect("died as planned");
+            let swept = shared.sweep(&sweeper, &only_mortal_is_dead);
+            assert_eq!(swept.slots, 1);
+            let kept = kept + alive.join().expect("the live one");
+            assert_eq!(count(word(&shared, record).load(Acquire)), kept);
+        });
+    }
 }
 
 /// The sweeper dies too, before its write number `n`, and a second one takes over.
@@ -314,10 +339,11 @@ fn a_sweeper_may_die_as_well() {
     assert!(DEATHS.load(Std) > 0);
 }
 
+/// And whoever takes the slot after them keeps what it has.
 #[test]
 fn two_sweepers_take_back_once() {
     for first in 3..7 {
-        explore(None, move || {
+        explore(Some(3), move || {
             let (_memory, shared) = Memory::new();
             let record = publish_new(&shared, 0);
             let keeper = shared.claim(10, 0).expect("a slot");
@@ -328,12 +354,16 @@ fn two_sweepers_take_back_once() {
             mortal(first, || {
                 let _ = dead.acquire(record, 0);
             });
-            let sweeping =
-                thread::spawn(move || one.shared().sweep(&one, &only_mortal_is_dead).slots);
+            let sweeping = thread::spawn(move || {
+                let swept = shared.sweep(&one, &only_mortal_is_dead).slots;
+                // All four were taken: it is the one just freed.
+                let next = shared.claim(11, 0);
+                (swept, next.map_or(0, |next| live(&next, record, 0, true)))
+            });
             let here = shared.sweep(&other, &only_mortal_is_dead).slots;
-            let there = sweeping.join().expect("a sweeper");
+            let (there, kept) = sweeping.join().expect("a sweeper");
             assert_eq!(here + there, 1);
-            assert_eq!(count(word(&shared, record).load(Acquire)), 1);
+            assert_eq!(count(word(&shared, record).load(Acquire)), 1 + kept);
         });
     }
 }

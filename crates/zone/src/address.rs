@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 
 use peerage_shm::{AtomicU64, Ref, Region};
 
-use crate::layout::{get, granules, high, low, pack, set, words_of};
+use crate::layout::{get, granules, high, pack, words_of};
 
 const AF_UNIX: u16 = 1;
 const AF_INET: u16 = 2;
@@ -85,83 +85,98 @@ impl AddressBlock {
     }
 
     pub(crate) fn granules(&self) -> u32 {
-        granules(1 + words_of(self.bytes.len()))
+        granules(words_of(self.bytes.len()))
     }
 
-    pub(crate) fn write(&self, region: &Region, at: Ref) {
-        if let Some(words) = region.words(at, 1) {
-            set(&words[0], pack(self.socklen as u32, self.namelen as u32));
+    /// Writes it at `at` and returns what names it.
+    pub(crate) fn write(&self, region: &Region, at: Ref) -> Place {
+        region.write_bytes(at, 0, &self.bytes);
+        Place {
+            at,
+            granules: self.granules() as u8,
+            sockwords: words_of(self.socklen) as u8,
+            socklen: self.socklen as u8,
+            namelen: self.namelen as u8,
         }
-        region.write_bytes(at, 1, &self.bytes);
+    }
+}
+
+/// Where an address lies, and how long its parts are; one word.
+#[derive(Clone, Copy)]
+pub(crate) struct Place {
+    at: Ref,
+    granules: u8,
+    /// Words of the socket address, before the text.
+    sockwords: u8,
+    socklen: u8,
+    namelen: u8,
+}
+
+impl Place {
+    #[inline]
+    pub(crate) fn from_word(word: u64) -> Self {
+        let [granules, sockwords, socklen, namelen] = (word as u32).to_le_bytes();
+        Self { at: Ref::from_raw(high(word)), granules, sockwords, socklen, namelen }
+    }
+
+    pub(crate) fn word(self) -> u64 {
+        let lengths = [self.granules, self.sockwords, self.socklen, self.namelen];
+        pack(self.at.raw(), u32::from_le_bytes(lengths))
+    }
+
+    /// Its block.
+    pub(crate) fn block(self) -> (Ref, u32) {
+        (self.at, self.granules.into())
     }
 }
 
 /// The address of a chosen peer, readable while the choice is held.
 #[derive(Clone, Copy)]
 pub struct Address {
-    /// The socket address from the first word on, the text from a later one on.
-    words: &'static [AtomicU64],
-    socklen: usize,
-    namelen: usize,
+    chunks: &'static [[AtomicU64; CHUNK]],
+    place: Place,
 }
+
+/// Words that an address is copied by.
+pub const CHUNK: usize = 4;
 
 impl Address {
     #[inline]
-    pub(crate) fn at(region: &Region, at: Ref, granules: u32) -> Option<Self> {
-        let words = region.words(at, granules as usize * 4)?;
-        let (head, rest) = words.split_first()?;
-        let head = get(head);
-        let (socklen, namelen) = (high(head) as usize, low(head) as usize);
-        let words = rest.get(..words_of(socklen) + words_of(namelen))?;
-        Some(Self { words, socklen, namelen })
+    pub(crate) fn at(region: &Region, place: Place) -> Option<Self> {
+        let words = region.words(place.at, usize::from(place.granules) * CHUNK)?;
+        Some(Self { chunks: words.as_chunks().0, place })
+    }
+
+    /// Socket address and text in one: a copy of all these words has both, the text at
+    /// [`Self::name_at`] bytes.
+    #[inline]
+    pub const fn chunks(&self) -> &'static [[AtomicU64; CHUNK]] {
+        self.chunks
+    }
+
+    /// Where the text begins among the bytes of [`Self::chunks`].
+    #[inline]
+    pub const fn name_at(&self) -> usize {
+        self.place.sockwords as usize * 8
     }
 
     /// Bytes of the socket address.
     #[inline]
     pub const fn sockaddr_len(&self) -> usize {
-        self.socklen
+        self.place.socklen as usize
     }
 
     /// Bytes of the text.
     #[inline]
     pub const fn name_len(&self) -> usize {
-        self.namelen
+        self.place.namelen as usize
     }
 
-    /// Socket address and text in one: a copy of these words has both, the text at
-    /// [`Self::name_at`] bytes.
-    #[inline]
-    pub const fn words(&self) -> &'static [AtomicU64] {
-        self.words
-    }
-
-    /// Where the text begins among the bytes of [`Self::words`].
-    #[inline]
-    pub const fn name_at(&self) -> usize {
-        words_of(self.socklen) * 8
-    }
-
-    /// Copies the socket address into `to`, which has room for [`Self::sockaddr_len`] bytes.
-    #[inline]
-    pub fn copy_sockaddr(&self, to: &mut [u8]) {
-        copy(self.words, &mut to[..self.socklen]);
-    }
-
-    /// Copies the text into `to`, which has room for [`Self::name_len`] bytes.
-    #[inline]
-    pub fn copy_name(&self, to: &mut [u8]) {
-        copy(&self.words[words_of(self.socklen)..], &mut to[..self.namelen]);
-    }
-}
-
-#[inline]
-fn copy(from: &[AtomicU64], to: &mut [u8]) {
-    for (word, bytes) in from.iter().zip(to.chunks_mut(8)) {
-        let word = get(word).to_ne_bytes();
-        if bytes.len() == 8 {
-            bytes.copy_from_slice(&word);
-        } else {
-            bytes.copy_from_slice(&word[..bytes.len()]);
-        }
+    /// The text.
+    pub fn text(&self) -> String {
+        let words = self.chunks.as_flattened().iter().skip(self.place.sockwords.into());
+        let bytes: Vec<u8> =
+            words.flat_map(|word| get(word).to_ne_bytes()).take(self.name_len()).collect();
+        String::from_utf8_lossy(&bytes).into_owned()
     }
 }

@@ -3,6 +3,7 @@
 use peerage_core::addr::ServerAddr;
 use peerage_core::body::Field;
 use peerage_core::change::{self, Actor, Applied, Change, ChangeError, Context};
+use peerage_core::field;
 use peerage_core::name::UpstreamName;
 use peerage_core::server::{Origin, Server};
 use peerage_core::state;
@@ -19,9 +20,6 @@ use crate::worker::Worker;
 
 /// Times that a change is computed anew because another came first, before it is put off.
 const RACES: usize = 8;
-
-/// Bytes that stay of a reason and of an actor's name in a zone without room.
-const BRIEF: usize = 12;
 
 /// Who changes something, and when.
 pub struct Env<'a> {
@@ -57,6 +55,8 @@ pub enum Attempt {
     Busy,
     /// It cannot be done.
     Refused(ChangeError),
+    /// What the caller asked for does not hold; the upstream is as it was found.
+    Unmet(Option<Box<Upstream>>),
     /// It does not fit.
     NoRoom {
         /// Bytes it needs.
@@ -87,6 +87,17 @@ pub struct Drain {
 impl Worker {
     /// Applies a change to the upstream of this name.
     pub fn change(&self, name: &UpstreamName, change: &Change, env: &Env<'_>) -> Attempt {
+        self.change_if(name, change, env, &|_| true)
+    }
+
+    /// Applies a change if the upstream, as it is when the change is put in force, is as asked.
+    pub fn change_if(
+        &self,
+        name: &UpstreamName,
+        change: &Change,
+        env: &Env<'_>,
+        holds: &dyn Fn(Option<&Upstream>) -> bool,
+    ) -> Attempt {
         let mut brief = false;
         for _ in 0..RACES {
             let stored = {
@@ -99,6 +110,9 @@ impl Worker {
                 None => None,
             };
             let current = stored.as_ref().map(|stored| &stored.upstream);
+            if !holds(current) {
+                return Attempt::Unmet(current.cloned().map(Box::new));
+            }
             let applied = match self.decide(name, change, env, stored.as_ref()) {
                 Ok(applied) => applied,
                 Err(error) => return Attempt::Refused(error),
@@ -229,8 +243,7 @@ fn shorten(next: &mut Upstream, before: Option<&Upstream>) {
         if !stays {
             server.admin.from.clear();
             for text in [&mut server.admin.reason, &mut server.admin.by] {
-                let cut = (0..=BRIEF).rev().find(|&at| text.is_char_boundary(at));
-                text.truncate(cut.unwrap_or(0).min(text.len()));
+                *text = field::brief(text);
             }
         }
     }

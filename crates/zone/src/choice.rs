@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 
-use peerage_core::passive::Rules;
 use peerage_shm::{Held, Ref};
 
 /// Peers a request remembers inline; more go to the heap.
@@ -17,12 +16,10 @@ pub struct Choice {
     pub(crate) server_id: u64,
     pub(crate) upstream: Ref,
     pub(crate) held: Option<Held>,
-    pub(crate) fail_timeout: u32,
-    pub(crate) weight: u16,
-    pub(crate) max_fails: u16,
-    /// The peer is the only one: failures do not bar it, as nginx's single peer.
-    pub(crate) lone: bool,
+    /// `Peer::uid` of the last peer; 0 before the first.
+    pub(crate) last: u32,
     tries: u8,
+    /// Peers before the last.
     tried: [u32; INLINE],
     #[expect(clippy::box_collection, reason = "a word instead of three, and hardly ever there")]
     more: Option<Box<Vec<u32>>>,
@@ -36,10 +33,7 @@ impl Choice {
             server_id: 0,
             upstream: Ref::NONE,
             held: None,
-            fail_timeout: 0,
-            weight: 0,
-            max_fails: 0,
-            lone: false,
+            last: 0,
             tries: 0,
             tried: [0; INLINE],
             more: None,
@@ -57,36 +51,28 @@ impl Choice {
         if self.server_id == 0 { None } else { Some(self.server_id) }
     }
 
-    /// What failures mean for the peer.
-    pub(crate) const fn rules(&self) -> Rules {
-        Rules { max_fails: self.max_fails as u32, fail_timeout: self.fail_timeout }
-    }
-
     /// Whether this request never chose a peer.
     #[inline]
     pub(crate) const fn is_first(&self) -> bool {
-        self.tries == 0
+        self.last == 0
     }
 
-    #[cold]
+    /// Whether a try went to the peer of this number.
     pub(crate) fn tried(&self, uid: u32) -> bool {
-        self.tried[..usize::from(self.tries).min(INLINE)].contains(&uid)
+        self.last == uid
+            || self.tried[..usize::from(self.tries)].contains(&uid)
             || self.more.as_ref().is_some_and(|more| more.contains(&uid))
     }
 
-    #[inline]
-    pub(crate) fn note(&mut self, uid: u32) {
-        if let Some(place) = self.tried.get_mut(usize::from(self.tries)) {
-            *place = uid;
-            self.tries += 1;
-        } else {
-            self.note_more(uid);
+    /// Remembers the last peer among those tried, before the next is chosen.
+    pub(crate) fn again(&mut self) {
+        match self.tried.get_mut(usize::from(self.tries)) {
+            Some(place) => {
+                *place = self.last;
+                self.tries += 1;
+            }
+            None => self.more.get_or_insert_default().push(self.last),
         }
-    }
-
-    #[cold]
-    fn note_more(&mut self, uid: u32) {
-        self.more.get_or_insert_default().push(uid);
     }
 }
 

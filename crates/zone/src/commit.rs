@@ -19,6 +19,7 @@ use crate::layout::{
 };
 use crate::sketch::{NewPeer, Sketch};
 use crate::stored::Stored;
+use crate::turn::{self, Order};
 use crate::zone::Zone;
 
 /// Granules kept for the admin state of each server: short texts always fit, see `Attempt`.
@@ -148,7 +149,7 @@ impl Zone {
         if plan.stored.is_none() {
             self.link(up);
         }
-        adjust(&region, table, sketch, plan);
+        adjust(up, &region, table, sketch, plan);
         self.recount(plan.stored, Some(sketch.servers));
         Ok(writer.retire(limbo, &retired.blocks, &retired.peers))
     }
@@ -181,7 +182,7 @@ impl Zone {
         for bytes in &sketch.blobs {
             blobs.push(room.write(&region, bytes)?);
         }
-        let sequence = room.sequence(&region, &sketch.sequence)?;
+        let sequence = room.order(&region, &sketch.order)?;
         let n = sketch.entries.len();
         let at = room.take(Table::granules(n))?;
         let table = Table::at(&region, pack(at.raw(), n as u32)).ok_or_else(lost)?;
@@ -192,12 +193,11 @@ impl Zone {
             }
             if let NewPeer::Make(socket) = &entry.peer {
                 let address = AddressBlock::new(socket, uid);
-                let place = room.take(address.granules())?;
-                address.write(&region, place);
+                let place = address.write(&region, room.take(address.granules())?);
                 filled.peer = room.take(Peer::GRANULES)?;
                 let peer = Peer::at(&region, filled.peer).ok_or_else(lost)?;
                 let id = entry.server_id;
-                peer.fill(self.fresh_uid(), id, place, address.granules(), filled.weight);
+                peer.fill(self.fresh_uid(), id, place, filled.weight);
             }
             for (word, value) in words.iter().zip(filled.words()) {
                 set(word, value);
@@ -253,7 +253,7 @@ impl Zone {
 /// Moves the live weights to what the new table says.
 ///
 /// Done after publication, with plain stores: a pick that races moves a level at most once more.
-fn adjust(region: &Region, table: Table, sketch: &Sketch, plan: &Plan<'_>) {
+fn adjust(up: Up, region: &Region, table: Table, sketch: &Sketch, plan: &Plan<'_>) {
     let Some(stored) = plan.stored else { return };
     let before: Vec<(Ref, Entry)> = {
         let entries = stored.servers.iter().flat_map(|s| s.entries.iter().copied());
@@ -264,7 +264,9 @@ fn adjust(region: &Region, table: Table, sketch: &Sketch, plan: &Plan<'_>) {
     let find = |at: Ref| before.binary_search_by_key(&at, |&(at, _)| at).ok().map(|i| before[i].1);
     let total: i64 =
         sketch.entries.iter().filter(|e| e.entry.open).map(|e| i64::from(e.entry.weight)).sum();
-    let mut moved = stored.servers.len() != sketch.servers as usize;
+    // Where the old cycle stood, as running weights.
+    let tight = turn::leave(up, region, stored);
+    let mut clean = true;
     for (new, words) in sketch.entries.iter().zip(table.entries) {
         let entry = Entry::read(words);
         let Some(peer) = Peer::at(region, entry.peer) else { continue };
@@ -277,18 +279,12 @@ fn adjust(region: &Region, table: Table, sketch: &Sketch, plan: &Plan<'_>) {
             set(peer.passive(), 0);
             end_downtime(peer, plan.now);
         }
-        moved |= old.weight != entry.weight || old.open != entry.open;
-    }
-    if !moved {
-        return;
-    }
-    for words in table.entries {
-        let entry = Entry::read(words);
-        let Some(peer) = Peer::at(region, entry.peer) else { continue };
         let current = get(peer.current()).cast_signed();
         let settled = round_robin::settle(current, i64::from(entry.weight), total);
         set(peer.current(), settled.cast_unsigned());
+        clean &= turn::is_clean(peer, entry);
     }
+    turn::enter(up, tight || clean);
 }
 
 /// What a change takes out of reach.
@@ -344,7 +340,7 @@ impl Retired {
         self.blocks.push((at, Table::granules(low(stored.word) as usize)));
         let (sequence, places) = stored.sequence;
         if places != 0 {
-            self.blocks.push((sequence, granules((places as usize).div_ceil(2))));
+            self.blocks.push((sequence, granules(turn::order_words(stored.primaries, places))));
         }
     }
 }
@@ -376,17 +372,16 @@ impl Room<'_, '_> {
         Ok(Blob { at, len: bytes.len() as u32 })
     }
 
-    fn sequence(&mut self, region: &Region, order: &[u32]) -> Result<(Ref, u32), Unfit> {
-        if order.is_empty() {
+    fn order(&mut self, region: &Region, order: &Order) -> Result<(Ref, u32), Unfit> {
+        if order.words.is_empty() {
             return Ok((Ref::NONE, 0));
         }
-        let words = order.len().div_ceil(2);
-        let at = self.take(granules(words))?;
-        for (word, pair) in region.words(at, words).unwrap_or_default().iter().zip(order.chunks(2))
-        {
-            set(word, pack(pair[0], pair.get(1).copied().unwrap_or(0)));
+        let at = self.take(granules(order.words.len()))?;
+        let words = region.words(at, order.words.len()).unwrap_or_default();
+        for (word, &value) in words.iter().zip(&order.words) {
+            set(word, value);
         }
-        Ok((at, order.len() as u32))
+        Ok((at, order.places))
     }
 
     fn limbo(&mut self, n: usize) -> Option<peerage_shm::Limbo> {

@@ -4,8 +4,9 @@ use peerage_core::passive::Passive;
 use peerage_shm::{AtomicU64, Ordering::Relaxed};
 
 use crate::choice::{Choice, Clock, Done, Outcome};
-use crate::layout::{BUCKETS_MS, Entry, Peer, Up, get};
+use crate::layout::{BUCKETS_MS, Entry, Peer, Table, Up, get};
 use crate::pick::passive;
+use crate::turn;
 use crate::worker::Worker;
 
 /// Bits of a code cell below the status code.
@@ -61,19 +62,27 @@ impl Worker {
         histogram[BUCKETS_MS.len() + 1].fetch_add(ms, Relaxed);
     }
 
+    /// What a failure means for the peer; whether it is barred from now on.
     #[cold]
     fn failed(&self, choice: &Choice, peer: Peer, clock: &Clock) -> bool {
         peer.fails().fetch_add(1, Relaxed);
-        if choice.lone {
-            // As nginx's single peer: there is nobody else to send requests to.
+        let _section = self.enter();
+        let up = Up::at(self.region(), choice.upstream).filter(|up| up.stamp() == choice.stamp);
+        let Some((up, table)) = up.and_then(|up| Some((up, up.table(self.region())?))) else {
             return false;
-        }
-        let rules = choice.rules();
+        };
+        let entry = table.entries.iter().map(Entry::read).find(|entry| entry.peer == peer.at);
+        // Gone meanwhile, never barred, or nginx's single peer: there is nobody else to turn to.
+        let Some(entry) = entry.filter(|entry| entry.max_fails != 0 && table.entries.len() > 1)
+        else {
+            return false;
+        };
+        let rules = entry.rules();
+        turn::loosen(self.zone(), up, table, clock.secs);
         let mut word = get(peer.passive());
         let next = loop {
             let next = Passive::from_word(word).failed(clock.secs);
-            let bars = rules.max_fails != 0 && next.fails >= rules.max_fails;
-            if bars && !self.another_is_open(choice, peer, clock) {
+            if next.fails >= rules.max_fails && !self.another_is_open(table, peer, clock) {
                 // The last usable peer is never switched off.
                 return false;
             }
@@ -82,11 +91,7 @@ impl Worker {
                 Err(now) => word = now,
             }
         };
-        if rules.max_fails == 0 {
-            return false;
-        }
-        let lost = i64::from(choice.weight) / i64::from(rules.max_fails);
-        lower(peer.effective(), lost);
+        lower(peer.effective(), i64::from(entry.weight) / i64::from(rules.max_fails));
         if next.fails < rules.max_fails {
             return false;
         }
@@ -98,13 +103,9 @@ impl Worker {
     }
 
     /// Whether any other peer of the upstream takes requests now.
-    fn another_is_open(&self, choice: &Choice, but: Peer, clock: &Clock) -> bool {
-        let _section = self.enter();
-        let region = self.region();
-        let up = Up::at(region, choice.upstream).filter(|up| up.stamp() == choice.stamp);
-        let Some(table) = up.and_then(|up| up.table(region)) else { return true };
+    fn another_is_open(&self, table: Table, but: Peer, clock: &Clock) -> bool {
         table.entries.iter().map(Entry::read).any(|entry| {
-            let other = Peer::at(region, entry.peer).filter(|other| other.at != but.at);
+            let other = Peer::at(self.region(), entry.peer).filter(|other| other.at != but.at);
             entry.open && other.is_some_and(|o| !passive(o).barred(entry.rules(), clock.secs))
         })
     }

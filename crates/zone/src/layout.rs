@@ -7,6 +7,8 @@
 use peerage_core::passive::Rules;
 use peerage_shm::{AtomicU64, Ordering, Ref, Region};
 
+use crate::address::Place;
+
 /// Words of the zone's root, which the whole zone is reached from.
 pub(crate) mod root {
     /// Revision of the last change that is in force. Written under the lock, after publication.
@@ -31,6 +33,8 @@ pub(crate) mod root {
     pub(crate) const NEXT_TTL: usize = 9;
     /// Granules of the largest table there has been.
     pub(crate) const LARGEST: usize = 10;
+    /// 1 while the cycle of some upstream may have been left.
+    pub(crate) const LOOSE: usize = 19;
     /// Revision that is on disk.
     pub(crate) const DURABLE: usize = 11;
     /// Who writes the state file: pid, 0 = nobody.
@@ -104,6 +108,7 @@ impl Up {
     const MAGIC: u32 = 0x5550_0000;
     // Word 3: the table of a change over several upstreams that is not yet in force.
     const CURSOR: usize = 4;
+    const LOOSE_SINCE: usize = 5;
     /// First word of the histogram of response times.
     pub(crate) const HISTOGRAM: usize = 8;
 
@@ -193,7 +198,12 @@ impl Up {
         Table::at(region, self.w[Self::TABLE].load(Ordering::SeqCst))
     }
 
-    /// The turn of a group too large to look at every peer. Moved by every pick.
+    /// When the cycle was left last, seconds.
+    pub(crate) fn loose_since(self) -> &'static AtomicU64 {
+        &self.w[Self::LOOSE_SINCE]
+    }
+
+    /// Whose turn it is, see `turn`. Moved by every pick.
     #[inline]
     pub(crate) fn cursor(self) -> &'static AtomicU64 {
         &self.w[Self::CURSOR]
@@ -226,7 +236,7 @@ pub(crate) struct TableHead {
     /// Servers that the operator lets take requests.
     pub(crate) usable: u32,
     pub(crate) servers: u32,
-    /// The precomputed order of a large weighted group: ref and places.
+    /// The precomputed order of the primaries: ref and places.
     pub(crate) sequence: (Ref, u32),
     /// The first time at which an admin state ends (unix ms), u64::MAX = none.
     pub(crate) until: u64,
@@ -314,7 +324,7 @@ impl Table {
         Blob { at: Ref::from_raw(high(word)), len: low(word) }
     }
 
-    /// The precomputed order of a large weighted group of primaries, two places a word.
+    /// The precomputed order of the primaries, see `turn`.
     #[inline]
     pub(crate) fn sequence(self) -> (Ref, u32) {
         let word = get(&self.w[Self::SEQUENCE]);
@@ -349,6 +359,7 @@ pub(crate) struct Entry {
     pub(crate) cold_len: u16,
     /// Takes new requests, as far as the operator's wish and the weight go.
     pub(crate) open: bool,
+    pub(crate) backup: bool,
     pub(crate) weight: u16,
     pub(crate) max_fails: u16,
     pub(crate) max_conns: u32,
@@ -360,11 +371,13 @@ pub(crate) struct Entry {
 impl Entry {
     pub(crate) const WORDS: usize = 4;
     const OPEN: u64 = 1 << 63;
+    const BACKUP: u64 = 1 << 62;
 
     pub(crate) fn words(self) -> [u64; Self::WORDS] {
         [
             pack(self.peer.raw(), self.cold.raw()),
             if self.open { Self::OPEN } else { 0 }
+                | if self.backup { Self::BACKUP } else { 0 }
                 | u64::from(self.weight) << 32
                 | u64::from(self.max_fails) << 16
                 | u64::from(self.cold_len),
@@ -380,6 +393,7 @@ impl Entry {
             peer: Ref::from_raw(high(w0)),
             cold: Ref::from_raw(low(w0)),
             open: w1 & Self::OPEN != 0,
+            backup: w1 & Self::BACKUP != 0,
             weight: (w1 >> 32) as u16,
             max_fails: (w1 >> 16) as u16,
             cold_len: w1 as u16,
@@ -387,6 +401,12 @@ impl Entry {
             fail_timeout: low(w2),
             order: high(w3),
         }
+    }
+
+    /// The peer's record, all that a pick by turns needs.
+    #[inline]
+    pub(crate) fn peer_of(words: &[AtomicU64; Self::WORDS]) -> Ref {
+        Ref::from_raw(high(get(&words[0])))
     }
 
     pub(crate) fn cold(self) -> Blob {
@@ -445,14 +465,14 @@ impl Peer {
     }
 
     /// Fills a new record, before it is published.
-    pub(crate) fn fill(self, uid: u32, id: u64, address: Ref, address_granules: u32, weight: u16) {
+    pub(crate) fn fill(self, uid: u32, id: u64, address: Place, weight: u16) {
         // The in-flight word keeps the tag of its last step: only its count was, and stays, zero.
         for word in &self.w[1..] {
             set(word, 0);
         }
         set(&self.w[Self::IN_FLIGHT], 0);
         set(&self.w[Self::EFFECTIVE], u64::from(weight));
-        set(&self.w[Self::ADDRESS], pack(address.raw(), address_granules));
+        set(&self.w[Self::ADDRESS], address.word());
         set(&self.w[Self::ID], id);
         set(&self.w[Self::UID], u64::from(uid));
     }
@@ -474,9 +494,8 @@ impl Peer {
         &self.w[Self::PASSIVE]
     }
     #[inline]
-    pub(crate) fn address(self) -> (Ref, u32) {
-        let word = get(&self.w[Self::ADDRESS]);
-        (Ref::from_raw(high(word)), low(word))
+    pub(crate) fn address(self) -> Place {
+        Place::from_word(get(&self.w[Self::ADDRESS]))
     }
     #[inline]
     pub(crate) fn server_id(self) -> u64 {

@@ -23,12 +23,13 @@ mod sketch;
 mod stored;
 mod trace;
 mod ttl;
+mod turn;
 mod worker;
 mod zone;
 
 pub use peerage_shm::{AttachError, FormatError, Region, points};
 
-pub use crate::address::Address;
+pub use crate::address::{Address, CHUNK};
 pub use crate::change::{Attempt, Drain, Env, Mark};
 pub use crate::choice::{Choice, Clock, Done, Fixed, NoPeer, Outcome, Target};
 pub use crate::durable::Durable;

@@ -6,11 +6,12 @@
 
 use peerage_core::passive::Passive;
 use peerage_core::select::{Candidate, EXACT_PEERS, Level, View, round_robin, spread};
-use peerage_shm::{AtomicU64, Ordering, Refusal, Region, count};
+use peerage_shm::{AtomicU64, Held, NO_LIMIT, Ordering, Ref, Refusal, Region, count};
 
 use crate::address::Address;
 use crate::choice::{Choice, Clock, NoPeer, Target};
-use crate::layout::{Entry, Peer, Table, Up, get, high, low, set};
+use crate::layout::{Entry, Peer, Table, Up, get, set};
+use crate::turn;
 use crate::worker::Worker;
 
 /// Tries of a pick whose choice was taken away by another worker in between.
@@ -39,43 +40,58 @@ impl Worker {
     ) -> Result<Picked, NoPeer> {
         debug_assert!(!choice.held());
         let _section = self.enter();
-        let region = self.region();
-        let up = if choice.stamp == 0 {
-            match target {
-                Target::Fixed(fixed) => self.zone().find_fixed(fixed),
-                Target::Name(name) => self.zone().find(name),
-            }
-        } else {
-            Up::at(region, choice.upstream).filter(|up| up.stamp() == choice.stamp)
+        if !choice.is_first() {
+            return self.pick_again(choice, clock);
+        }
+        let up = match target {
+            Target::Fixed(fixed) => self.zone().find_fixed(fixed),
+            Target::Name(name) => self.zone().find(name),
         };
         let up = up.ok_or(NoPeer::UnknownUpstream)?;
-        let table = up.table(region).ok_or(NoPeer::UnknownUpstream)?;
         choice.upstream = up.at;
         choice.stamp = up.stamp();
+        let table = up.table(self.region()).ok_or(NoPeer::UnknownUpstream)?;
+        if let Some(peer) = turn::next(up, table, self.region())
+            && let Ok(held) = self.slot().acquire_counted(peer.at, peer.in_flight(), NO_LIMIT)
+        {
+            return self.hand_out(choice, peer, held, table, clock);
+        }
+        self.pick_slowly(choice, up, table, clock)
+    }
+
+    /// Another try of the same request: with the upstream as it is now, if it is still there.
+    #[cold]
+    fn pick_again(&self, choice: &mut Choice, clock: &Clock) -> Result<Picked, NoPeer> {
+        let up = Up::at(self.region(), choice.upstream).filter(|up| up.stamp() == choice.stamp);
+        let table = up.and_then(|up| up.table(self.region()));
+        let (Some(up), Some(table)) = (up, table) else { return Err(NoPeer::UnknownUpstream) };
+        choice.again();
+        self.pick_slowly(choice, up, table, clock)
+    }
+
+    /// Looks at all peers: there is no cycle, or it was left.
+    #[inline(never)]
+    fn pick_slowly(
+        &self,
+        choice: &mut Choice,
+        up: Up,
+        table: Table,
+        clock: &Clock,
+    ) -> Result<Picked, NoPeer> {
         for _ in 0..RACES {
-            let (entry, peer) = self.choose(choice, up, table, clock)?;
-            match self.slot().acquire(peer.at, entry.max_conns) {
+            let (entry, peer) = self.search(choice, up, table, clock)?;
+            let limit = if entry.max_conns == 0 { NO_LIMIT } else { entry.max_conns };
+            match self.slot().acquire_counted(peer.at, peer.in_flight(), limit) {
                 Ok(held) => {
-                    choice.held = Some(held);
-                    choice.server_id = peer.server_id();
-                    choice.weight = entry.weight;
-                    choice.max_fails = entry.max_fails;
-                    choice.fail_timeout = entry.fail_timeout;
-                    choice.lone = table.entries.len() == 1;
-                    choice.note(peer.uid());
-                    if !choice.lone
-                        && let Some(next) = passive(peer).chosen(entry.rules(), clock.secs)
+                    let failures = passive(peer);
+                    if failures.fails != 0
+                        && table.entries.len() > 1
+                        && let Some(next) = failures.chosen(entry.rules(), clock.secs)
                     {
                         // Another worker's word is as good: both chose the peer this second.
-                        peer.passive().store(next.word(), Ordering::Relaxed);
+                        set(peer.passive(), next.word());
                     }
-                    set(peer.selected(), clock.msec);
-                    let (at, granules) = peer.address();
-                    let Some(address) = Address::at(region, at, granules) else {
-                        self.abandon(choice);
-                        return Err(NoPeer::AllUnavailable);
-                    };
-                    return Ok(Picked { address, tries: table.usable().max(1) });
+                    return self.hand_out(choice, peer, held, table, clock);
                 }
                 // Another worker took the last place of `max_conns`: choose again.
                 Err(Refusal::Full) => {}
@@ -85,17 +101,38 @@ impl Worker {
         Err(NoPeer::AllUnavailable)
     }
 
-    /// The primary, else the backup, whose turn it is.
     #[inline]
-    fn choose(
+    fn hand_out(
+        &self,
+        choice: &mut Choice,
+        peer: Peer,
+        held: Held,
+        table: Table,
+        clock: &Clock,
+    ) -> Result<Picked, NoPeer> {
+        choice.held = Some(held);
+        choice.server_id = peer.server_id();
+        choice.last = peer.uid();
+        set(peer.selected(), clock.msec);
+        match Address::at(self.region(), peer.address()) {
+            Some(address) => Ok(Picked { address, tries: table.usable().max(1) }),
+            None => {
+                self.abandon(choice);
+                Err(NoPeer::AllUnavailable)
+            }
+        }
+    }
+
+    /// The primary, else the backup, whose turn it is.
+    fn search(
         &self,
         choice: &Choice,
         up: Up,
         table: Table,
         clock: &Clock,
     ) -> Result<(Entry, Peer), NoPeer> {
-        let (primaries, backups) =
-            table.entries.split_at_checked(table.primaries()).unwrap_or_default();
+        let primaries = table.primaries().min(table.entries.len());
+        let (primaries, backups) = table.entries.split_at(primaries);
         let group = Group {
             region: self.region(),
             entries: primaries,
@@ -104,9 +141,10 @@ impl Worker {
             single: table.usable() <= 1,
         };
         let chosen = if primaries.len() <= EXACT_PEERS {
+            turn::loosen(self.zone(), up, table, clock.secs);
             round_robin::pick(&group)
         } else {
-            self.choose_of_many(&group, up, Some(table))
+            self.search_many(&group, up, table.sequence())
         };
         if let Some(i) = chosen {
             return group.at(i);
@@ -118,27 +156,23 @@ impl Worker {
         let chosen = if backups.len() <= EXACT_PEERS {
             round_robin::pick(&group)
         } else {
-            self.choose_of_many(&group, up, None)
+            self.search_many(&group, up, (Ref::NONE, 0))
         };
         group.at(chosen.ok_or(NoPeer::AllUnavailable)?)
     }
 
     /// The turn of a group too large to look at every peer.
-    #[cold]
-    fn choose_of_many(&self, group: &Group<'_>, up: Up, table: Option<Table>) -> Option<usize> {
-        let turn = up.cursor().fetch_add(1, Ordering::Relaxed);
-        let (at, places) = table.map(Table::sequence).unwrap_or_default();
+    fn search_many(&self, group: &Group<'_>, up: Up, order: (Ref, u32)) -> Option<usize> {
+        let turn = up.cursor().fetch_add(1, Ordering::Relaxed) & !turn::LOOSE;
+        let (at, places) = order;
         if places == 0 {
             let open = |i| group.open(i).is_some();
             return spread::pick(group.len(), turn, self.random(), open);
         }
-        let sequence = group.region.words(at, (places as usize).div_ceil(2))?;
-        let peer_at = |place: usize| {
-            let word = get(&sequence[place / 2]);
-            if place % 2 == 0 { high(word) as usize } else { low(word) as usize }
-        };
-        let open = |place| group.open(peer_at(place)).is_some();
-        spread::pick(places as usize, turn, self.random(), open).map(peer_at)
+        let order = group.region.words(at, (places as usize).div_ceil(2))?;
+        let open = |place| group.open(turn::wide(order, place)).is_some();
+        let place = spread::pick(places as usize, turn, self.random(), open)?;
+        Some(turn::wide(order, place))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use peerage_core::addr::ServerAddr;
 use peerage_core::record;
-use peerage_core::select::{EXACT_PEERS, sequence};
+use peerage_core::select::{EXACT_PEERS, cycle, sequence};
 use peerage_core::server::{AdminState, Server};
 use peerage_core::upstream::Upstream;
 use peerage_shm::{Ref, Region};
@@ -10,6 +10,7 @@ use peerage_shm::{Ref, Region};
 use crate::address::{AddressBlock, Socket};
 use crate::layout::{Blob, Entry, Peer, Table, granules, words_of};
 use crate::stored::{Stored, StoredServer};
+use crate::turn::Order;
 
 /// Places of a precomputed order, at most, unless there are more peers.
 const PLACES: usize = 4096;
@@ -22,7 +23,7 @@ pub(crate) struct Sketch {
     pub(crate) servers: u32,
     /// The settings; `None` where the stored ones stay.
     pub(crate) cold: Option<Vec<u8>>,
-    pub(crate) sequence: Vec<u32>,
+    pub(crate) order: Order,
     pub(crate) until: u64,
     pub(crate) orphaned: u64,
     pub(crate) declared: bool,
@@ -57,7 +58,7 @@ impl Sketch {
             primaries: 0,
             servers: next.servers.len() as u32,
             cold: None,
-            sequence: Vec::new(),
+            order: Order::default(),
             until: next.next_expiry().unwrap_or(u64::MAX),
             orphaned: next.orphaned_at.unwrap_or(u64::MAX),
             declared: next.declared.is_some(),
@@ -77,7 +78,7 @@ impl Sketch {
         }
         sketch.primaries = sketch.entries.len();
         sketch.entries.extend(backups);
-        sketch.sequence = sketch.order();
+        sketch.order = sketch.order();
         sketch
     }
 
@@ -105,6 +106,7 @@ impl Sketch {
             cold: cold.at,
             cold_len: cold.len as u16,
             open: server.admin.state == AdminState::Up && limits.weight > 0,
+            backup: server.params.backup,
             weight: limits.weight,
             max_fails: limits.max_fails.min(u32::from(u16::MAX)) as u16,
             max_conns: limits.max_conns,
@@ -138,16 +140,25 @@ impl Sketch {
             .collect()
     }
 
-    /// The precomputed order of a large group of primaries whose weights differ.
-    fn order(&self) -> Vec<u32> {
+    /// The precomputed order of the primaries, as the words that hold it, and its places.
+    fn order(&self) -> Order {
         let group = &self.entries[..self.primaries];
         let weight = |e: &SketchEntry| if e.entry.open { u32::from(e.entry.weight) } else { 0 };
-        let first = group.first().map_or(0, weight);
-        if group.len() <= EXACT_PEERS || group.iter().all(|e| weight(e) == first) {
-            return Vec::new();
-        }
         let weights: Vec<u32> = group.iter().map(weight).collect();
-        sequence::build(&weights, PLACES)
+        if group.len() > EXACT_PEERS {
+            // Equal weights take turns as they stand.
+            let equal = weights.iter().all(|&w| w == weights[0]);
+            return if equal {
+                Order::default()
+            } else {
+                Order::wide(&sequence::build(&weights, PLACES))
+            };
+        }
+        // A peer at its limit would leave the cycle at every turn.
+        if group.len() < 2 || group.iter().any(|e| e.entry.max_conns != 0) {
+            return Order::default();
+        }
+        Order::narrow(&cycle::build(&weights, PLACES))
     }
 
     /// Granules that the change needs beside the upstream's own record.
@@ -159,7 +170,7 @@ impl Sketch {
             }
             NewPeer::Kept | NewPeer::None => 0,
         });
-        let sequence = granules(self.sequence.len().div_ceil(2));
+        let sequence = granules(self.order.words.len());
         u64::from(Table::granules(self.entries.len()))
             + u64::from(sequence)
             + blobs.chain(peers).map(u64::from).sum::<u64>()

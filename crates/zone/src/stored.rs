@@ -17,6 +17,7 @@ pub(crate) struct Stored {
     pub(crate) word: u64,
     pub(crate) revision: u64,
     pub(crate) cold: Blob,
+    pub(crate) primaries: usize,
     pub(crate) sequence: (peerage_shm::Ref, u32),
     pub(crate) upstream: Upstream,
     /// Beside `upstream.servers`, in the same order.
@@ -37,6 +38,13 @@ impl StoredServer {
     }
 }
 
+impl Stored {
+    /// Every entry of the table.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry> {
+        self.servers.iter().flat_map(|server| server.entries.iter().copied())
+    }
+}
+
 impl Zone {
     /// Reads an upstream. To be called inside a read section or under the lock.
     ///
@@ -53,6 +61,7 @@ impl Zone {
             word: table.word(),
             revision: table.revision(),
             cold: table.cold(),
+            primaries: table.primaries(),
             sequence: table.sequence(),
             upstream,
             servers,

@@ -3,6 +3,7 @@
 use peerage_shm::{Ref, Shared, Trace};
 
 use crate::layout::{Entry, Peer, Table, Up, get, granules, high, low, root, set};
+use crate::turn::order_words;
 use crate::zone::Zone;
 
 /// Walks everything reachable from the root of a zone.
@@ -32,7 +33,7 @@ impl Trace for Reachable {
     }
 
     fn companion(&self, shared: &Shared, record: Ref) -> Option<(Ref, u32)> {
-        let (address, granules) = Peer::at(shared.region(), record)?.address();
+        let (address, granules) = Peer::at(shared.region(), record)?.address().block();
         (granules != 0).then_some((address, granules))
     }
 }
@@ -43,7 +44,7 @@ fn mark_table(zone: &Zone, table: Table, mark: &mut dyn FnMut(Ref, u32)) {
     }
     let (sequence, places) = table.sequence();
     if places != 0 {
-        mark(sequence, granules((places as usize).div_ceil(2)));
+        mark(sequence, granules(order_words(table.primaries(), places)));
     }
     let mut last = Ref::NONE;
     for entry in table.entries.iter().map(Entry::read) {
@@ -54,7 +55,7 @@ fn mark_table(zone: &Zone, table: Table, mark: &mut dyn FnMut(Ref, u32)) {
         }
         if let Some(peer) = Peer::at(zone.region(), entry.peer) {
             mark(peer.at, Peer::GRANULES);
-            let (address, granules) = peer.address();
+            let (address, granules) = peer.address().block();
             mark(address, granules);
         }
     }

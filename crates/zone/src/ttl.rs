@@ -74,7 +74,10 @@ impl Worker {
             };
             match self.change(name, change, &env) {
                 Attempt::Done { changed, .. } => changed,
-                Attempt::Busy | Attempt::NoRoom { .. } | Attempt::Refused(_) => {
+                Attempt::Busy
+                | Attempt::NoRoom { .. }
+                | Attempt::Refused(_)
+                | Attempt::Unmet(_) => {
                     // Again at the next call.
                     first.fetch_min(now, SeqCst);
                     false

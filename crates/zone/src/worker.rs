@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use peerage_shm::{Region, Section, Slot};
 
+use crate::choice::Clock;
 use crate::trace::Reachable;
 use crate::zone::Zone;
 
@@ -69,11 +70,12 @@ impl Worker {
     /// Takes back what dead processes left, and frees what nobody can see any more.
     ///
     /// To be called every half second in each process.
-    pub fn sweep(&self, alive: &dyn Fn(u32, u64) -> bool) -> Swept {
+    pub fn sweep(&self, alive: &dyn Fn(u32, u64) -> bool, clock: &Clock) -> Swept {
         let swept = self.zone.shared().sweep(&self.slot, alive);
         if let Ok(mut writer) = self.zone.shared().try_write(self.pid, &Reachable(self.zone)) {
             writer.collect();
         }
+        self.tighten(clock.secs);
         Swept { slots: swept.slots, references: swept.references }
     }
 

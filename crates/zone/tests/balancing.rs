@@ -63,7 +63,7 @@ fn a_removed_server_is_freed_only_after_its_last_request() {
     world.tick(1);
     let free = world.zone.report().free;
     world.done(choice, false);
-    world.worker.sweep(&|_, _| true);
+    world.worker.sweep(&|_, _| true, &world.clock);
     assert!(world.zone.report().free > free, "its record is free now");
 }
 

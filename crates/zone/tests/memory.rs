@@ -5,8 +5,9 @@ mod support;
 use peerage_core::body::{UpstreamBody, VerbOpts};
 use peerage_core::change::Change;
 use peerage_core::server::AdminState;
+use peerage_core::snapshot::Loaded;
 use peerage_zone::Attempt;
-use support::{World, sel, server};
+use support::{World, sel, server, upstream};
 
 #[test]
 fn create_use_delete_leaves_nothing_behind() {
@@ -18,7 +19,7 @@ fn create_use_delete_leaves_nothing_behind() {
         world.hits(&name, 4);
         world.ok(&name, &Change::DeleteUpstream { force: false });
     }
-    world.worker.sweep(&|_, _| true);
+    world.worker.sweep(&|_, _| true, &world.clock);
     assert_eq!(world.zone.report().free, before);
 }
 
@@ -93,11 +94,44 @@ fn a_dead_process_s_requests_are_taken_back() {
     let mut choice = peerage_zone::Choice::new();
     let fixed = peerage_zone::Fixed::new("app");
     other.pick(&mut choice, &peerage_zone::Target::Fixed(&fixed), &world.clock).unwrap();
-    let active = || {
-        world.worker.read(&support::upstream("app"), &world.clock).unwrap().live[0].counters.active
-    };
+    let active =
+        || world.worker.read(&upstream("app"), &world.clock).unwrap().live[0].counters.active;
     assert_eq!(active(), 1);
-    let swept = world.worker.sweep(&|pid, _| pid != 2);
+    let swept = world.worker.sweep(&|pid, _| pid != 2, &world.clock);
     assert_eq!((swept.slots, swept.references), (1, 1));
     assert_eq!(active(), 0);
+}
+
+#[test]
+fn what_a_zone_takes_over_is_known_to_fit_beforehand() {
+    let clock = World::new(64 << 10).clock;
+    let mut seen = [0, 0];
+    for n in (10..400).step_by(13) {
+        let servers =
+            |i: usize| (0..i % 7).map(move |port| server(&format!("10.0.0.1:{}", 1 + port), 1));
+        let from = World::new(1 << 20);
+        let names: Vec<String> = (0..n).map(|i| format!("u{i}")).collect();
+        for (i, name) in names.iter().enumerate() {
+            from.put(name, &servers(i).collect::<Vec<_>>());
+        }
+        let read = |name: &String| from.worker.read(&upstream(name), &from.clock);
+        let upstreams = names.iter().filter_map(read).map(|seen| (seen.upstream, seen.revision));
+        let loaded = Loaded { header: None, upstreams: upstreams.collect(), damage: None };
+        let into = World::new(192 << 10).zone.as_master(1);
+        let (need, have) = into.fit(&loaded);
+        let fits = into.load(&loaded, &clock).is_empty();
+        assert_eq!(need <= have, fits, "{n} upstreams need {need} of {have}");
+        seen[usize::from(fits)] += 1;
+    }
+    assert!(seen[0] > 3 && seen[1] > 3, "{seen:?}");
+}
+
+#[test]
+fn a_zone_that_has_moved_is_not_changed_any_more() {
+    let world = World::new(1 << 20);
+    world.put("app", &[server("10.0.0.1:81", 1)]);
+    assert!(world.zone.as_master(1).end(&mut || false));
+    let change = Change::DeleteUpstream { force: false };
+    assert!(matches!(world.change("app", &change), Attempt::Busy));
+    assert_eq!(world.hits("app", 2), "11");
 }

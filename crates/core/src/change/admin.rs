@@ -3,7 +3,7 @@
 use crate::body::{AdminBody, End, Field, VerbOpts};
 use crate::change::put::Whole;
 use crate::change::{Applied, ChangeError, Context, find};
-use crate::field::FieldError;
+use crate::field::{self, FieldError};
 use crate::server::{Admin, AdminState};
 use crate::upstream::{ServerSel, Upstream};
 
@@ -42,7 +42,7 @@ fn set_admin(admin: &Admin, state: AdminState, reason: &str, end: End, ctx: &Con
         // Such an end comes from a listing, which shows whole seconds.
         End::At(at) => (Some(at), admin.until.is_some_and(|until| until / 1000 == at / 1000)),
     };
-    if state == admin.state && reason == admin.reason && same_end {
+    if state == admin.state && field::is_kept(&admin.reason, reason) && same_end {
         return admin.clone();
     }
     Admin {
@@ -68,7 +68,7 @@ pub(super) fn verb(
     let stands = &server.admin;
     if let Some(reason) = &opts.if_reason
         && stands.state != AdminState::Up
-        && stands.reason != *reason
+        && !field::is_kept(&stands.reason, reason)
     {
         return Err(ChangeError::IfReason {
             server: server.addr.clone(),

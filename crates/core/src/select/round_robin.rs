@@ -62,6 +62,10 @@ pub(crate) mod tests {
                 effective: weights.iter().map(|w| AtomicU64::new(w.cast_unsigned())).collect(),
             }
         }
+
+        pub(crate) fn levels(&self) -> Vec<i64> {
+            self.current.iter().map(|level| level.load(Relaxed).cast_signed()).collect()
+        }
     }
 
     impl View for Group {

@@ -6,6 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use super::cycle::gcd;
+
 /// The order in which peers of these weights take turns; a weight of 0 has no turn.
 ///
 /// At most `limit` places or one per peer, whichever is more: larger sums are scaled down, every
@@ -41,10 +43,6 @@ pub fn build(weights: &[u32], limit: usize) -> Vec<u32> {
         }
     }
     order
-}
-
-fn gcd(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]

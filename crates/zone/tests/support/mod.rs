@@ -101,9 +101,7 @@ impl World {
 }
 
 pub(crate) fn text(address: &Address) -> String {
-    let mut bytes = vec![0; address.name_len()];
-    address.copy_name(&mut bytes);
-    String::from_utf8(bytes).expect("an address is text")
+    address.text()
 }
 
 pub(crate) fn upstream(name: &str) -> UpstreamName {

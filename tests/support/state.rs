@@ -1,0 +1,24 @@
+//! State files as a story reads and makes them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A line of a state file: the data in its checksum.
+pub fn sealed(data: &str) -> String {
+    format!("{{\"sum\":\"{:08x}\",\"data\":{data}}}\n", crc32c(data.as_bytes()))
+}
+
+/// The checksum, bit by bit.
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+    !bytes.iter().fold(!0, |crc: u32, &b| (0..8).fold(crc ^ u32::from(b), |crc, _| step(crc)))
+}
+
+/// The files of a directory whose name begins so.
+pub fn files(dir: &Path, begin: &str) -> Vec<PathBuf> {
+    let names = fs::read_dir(dir).expect("the directory is there").flatten();
+    let begins = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(begin))
+    };
+    names.map(|entry| entry.path()).filter(begins).collect()
+}
