@@ -26,6 +26,7 @@ step() {
 
 # Also when steps are picked: cargo needs what it exports.
 echo "== prepare"
+export PEERAGE_PACKAGES="valgrind"
 . ci/prepare.sh
 
 # The stories wait for processes more than they compute: two at a time.
@@ -40,7 +41,9 @@ step symbols ci/lint.sh --symbols "$target/release/libpeerage.so"
 step clippy cargo clippy --workspace --all-targets -- -D warnings
 step docs env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 step unit cargo test -p peerage-core -p peerage-zone -p peerage-shm
+# Optimised across crates it would build longer than it runs.
 step loom env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
+    CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
     cargo test -p peerage-shm --test loom --release
 step fork cargo test -p peerage-shm --features points --test fork
 step stories stories

@@ -190,7 +190,6 @@ pub(crate) fn elders(zone: &Zone) -> usize {
 /// What a zone of another size holds.
 fn contents(old: &Zone) -> Option<Loaded> {
     let memory = old.memory()?;
-    let clock = process::clock();
     let pid = process::pid();
     let reader = memory.zone.worker(pid, process::started(pid), &memory.format)?;
     let (revision, next_id) = (memory.zone.revision(), memory.zone.next_id());
@@ -201,14 +200,10 @@ fn contents(old: &Zone) -> Option<Loaded> {
         if names.is_empty() {
             break;
         }
-        for name in names {
-            if let Some(seen) = reader.read(&name, &clock) {
-                upstreams.push((seen.upstream, seen.revision));
-            }
-        }
+        upstreams.extend(names.iter().filter_map(|name| reader.read_wanted(name)));
     }
     reader.leave();
-    let header = Some(Header::new(&old.name, revision, next_id, clock.msec));
+    let header = Some(Header::new(&old.name, revision, next_id, process::clock().msec));
     Some(Loaded { header, upstreams, damage: None })
 }
 

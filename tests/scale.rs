@@ -11,7 +11,7 @@ const SERVERS: usize = 20;
 
 fn conf(size: &str) -> Conf {
     Nginx::builder()
-        .http(format!("peerage_zone main {size} state={{prefix}}/main.json;"))
+        .http(format!("peerage_zone main {size} state={{prefix}}/main.json flush=10m;"))
         .with_api("write=on")
 }
 

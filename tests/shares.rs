@@ -152,6 +152,7 @@ fn a_set_that_changes_between_two_tries_does_not_fail_the_request() {
     }
     // Nothing is left to try: the request ends, and so does the next.
     api.ok("PUT", "upstreams/app", Some(&others(&[0, 1])));
+    eventually(secs(10), || b[0].held() == 0);
     b[1].mode(Mode::Hold);
     let mut conn = Conn::open(nginx.web()).unwrap();
     conn.begin(&Request::get("/")).unwrap();

@@ -125,6 +125,20 @@ fn change_is_on_disk_within_a_second_or_so_without_a_flush() {
 }
 
 #[test]
+fn flush_is_answered_soon_however_long_changes_may_wait() {
+    let nginx = conf("state={prefix}/main.json flush=10m").workers(3).start();
+    let api = nginx.api();
+    assert_eq!(flush(&api).0, 200);
+    let_pass(ms(300)); // nothing to do was seen
+    fill(&api);
+    holds_for(secs(1), || state(&api)["lag"].as_u64() > Some(0));
+    let begun = Instant::now();
+    assert_eq!(flush(&api).0, 200);
+    assert!(begun.elapsed() < secs(20), "{:?}", begun.elapsed());
+    assert_eq!(state(&api)["lag"], 0);
+}
+
+#[test]
 fn file_is_private_lines_of_json_with_checksums() {
     let nginx = saved().start();
     let api = nginx.api();

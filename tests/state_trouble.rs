@@ -178,7 +178,7 @@ fn directory_not_writable_for_the_workers_is_a_warning() {
         return;
     }
     let conf = conf.file("conf/nobody.conf", text.replace("user root;", "user nobody nogroup;"));
-    let mut nginx = Command::new(std::env::var("PEERAGE_NGINX").unwrap_or("nginx".into()));
+    let mut nginx = Command::new(std::env::var("PEERAGE_NGINX").unwrap_or_else(|_| "nginx".into()));
     nginx.arg("-p").arg(conf.prefix()).args(["-e", "stderr", "-t", "-c", "conf/nobody.conf"]);
     let out = nginx.output().unwrap();
     let text = String::from_utf8_lossy(&out.stderr);
@@ -260,7 +260,8 @@ fn full_or_read_only_disk_keeps_the_last_good_file_and_recovers() {
     let good = fs::read(&file).unwrap();
 
     let put = || api.call("PUT", "upstreams/more", Some(&json!({"servers": []}))).json();
-    let trouble: [(&str, &dyn Fn(), &dyn Fn()); 2] = [
+    type Act<'a> = &'a dyn Fn();
+    let trouble: [(&str, Act<'_>, Act<'_>); 2] = [
         (
             "28: No space left on device",
             &|| drop(fs::write(disk.0.join("filler"), vec![1; 64 << 10])),

@@ -31,6 +31,7 @@ impl Flush {
         }
         let memory = zone.memory().ok_or_else(super::no_place)?;
         let durable = memory.zone.durable();
+        durable.want(memory.zone.revision());
         worker::hurry(zone);
         Ok(Self {
             revision: memory.zone.revision(),

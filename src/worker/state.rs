@@ -45,6 +45,8 @@ struct Inner {
     missing: Cell<bool>,
     /// No snapshot begins before this, monotonic ms.
     not_before: Cell<u64>,
+    /// Nor before this, unless somebody waits for it.
+    due: Cell<u64>,
     /// When a failure was last logged, monotonic ms.
     logged: Cell<Option<u64>>,
 }
@@ -83,6 +85,7 @@ impl Keeper {
             looked: Cell::new(false),
             missing: Cell::new(false),
             not_before: Cell::new(0),
+            due: Cell::new(0),
             logged: Cell::new(None),
         });
         let weak = Rc::downgrade(&inner);
@@ -219,11 +222,13 @@ impl Inner {
         }
         let now = timer::now();
         if !self.is_behind() {
-            self.not_before.set(self.not_before.get().max(now + self.patience));
+            self.due.set(now + self.patience);
             return IDLE_MS;
         }
-        if now < self.not_before.get() {
-            return IDLE_MS.min(self.not_before.get() - now);
+        let due = if self.durable().is_wanted() { 0 } else { self.due.get() };
+        let next = self.not_before.get().max(due);
+        if now < next {
+            return IDLE_MS.min(next - now);
         }
         if self.helper.borrow().is_none() {
             match Helper::start(&self.path) {
@@ -294,8 +299,8 @@ impl Inner {
         let names = self.worker.walk(&mut making.cursor, PIECE);
         for name in &names {
             // One that went meanwhile is not in the file.
-            if let Some(seen) = self.worker.read(name, &process::clock()) {
-                making.writer.upstream(out, &seen.upstream, seen.revision);
+            if let Some((upstream, revision)) = self.worker.read_wanted(name) {
+                making.writer.upstream(out, &upstream, revision);
             }
         }
         !names.is_empty()

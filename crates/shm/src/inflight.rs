@@ -104,7 +104,8 @@ impl Slot {
         word: &AtomicU64,
         limit: u32,
     ) -> Result<Held, Refusal> {
-        debug_assert!(limit <= NO_LIMIT);
+        // Beyond it the count would run into the tag.
+        let limit = limit.min(NO_LIMIT);
         let mut seen = word.load(Ordering::SeqCst);
         if count(seen) >= limit {
             return Err(Refusal::Full);
@@ -252,6 +253,18 @@ pub(crate) fn make_known(region: &Region, record: Ref, word: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(not(loom))]
+    #[test]
+    fn the_count_never_runs_into_the_tag() {
+        let shared = crate::trial::shared();
+        let record = crate::trial::publish(&shared, 0);
+        let slot = shared.claim(1, 0).expect("a slot");
+        crate::trial::word(&shared, record).store(MAX_COUNT, Ordering::SeqCst);
+        for limit in [0, NO_LIMIT, u32::MAX] {
+            assert_eq!(slot.acquire(record, limit), Err(Refusal::Full));
+        }
+    }
 
     #[test]
     fn the_word_keeps_its_three_parts() {

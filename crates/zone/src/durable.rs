@@ -28,6 +28,16 @@ impl Durable {
         self.0.root(root::FILE_ERROR).store(0, Release);
     }
 
+    /// Says that somebody waits for this revision to be on disk.
+    pub fn want(self, revision: u64) {
+        self.0.root(root::FLUSH_WANTED).fetch_max(revision, AcqRel);
+    }
+
+    /// Whether somebody waits for what is not on disk yet.
+    pub fn is_wanted(self) -> bool {
+        self.0.root(root::FLUSH_WANTED).load(Acquire) > self.revision()
+    }
+
     /// Pid of the process that writes the file, 0 = nobody.
     pub fn owner(self) -> u32 {
         self.0.root(root::FILE_OWNER).load(Acquire) as u32

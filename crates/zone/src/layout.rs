@@ -52,6 +52,8 @@ pub(crate) mod root {
     pub(crate) const ORPHANS: usize = 17;
     /// 1 once another zone has taken the contents over. Set under the lock, for good.
     pub(crate) const MOVED: usize = 18;
+    /// Revision that somebody waits for to be on disk. Raised by anybody.
+    pub(crate) const FLUSH_WANTED: usize = 19;
 }
 
 /// Two halves of a word, high first.

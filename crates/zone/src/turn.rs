@@ -56,7 +56,7 @@ pub(crate) const fn order_words(primaries: usize, places: u32) -> usize {
 #[inline]
 pub(crate) fn wide(order: &[AtomicU64], place: usize) -> usize {
     let word = order.get(place / 2).map_or(0, get);
-    (if place % 2 == 0 { high(word) } else { low(word) }) as usize
+    (if place.is_multiple_of(2) { high(word) } else { low(word) }) as usize
 }
 
 #[inline]
