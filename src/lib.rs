@@ -1,7 +1,7 @@
 //! peerage: upstreams that change while stock nginx runs.
 //!
 //! This crate is the edge: it gathers what nginx knows, calls `peerage-zone` and `peerage-core`
-//! once, and acts on the answer. Only [`ffi`] touches nginx.
+//! once, and acts on the answer. Only `ffi` touches nginx.
 
 #![deny(unsafe_code)]
 

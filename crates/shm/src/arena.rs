@@ -27,6 +27,9 @@ pub struct Usage {
 /// Sizes that have a hint of their own; larger ones share one for each doubling.
 const EXACT: u32 = if cfg!(loom) { 2 } else { 64 };
 
+/// Granules that are looked at on either side of a freed block.
+const NEAR: u32 = 4096;
+
 /// The allocator of a region. All but `usage` under the lock.
 #[derive(Clone, Copy)]
 pub(crate) struct Arena {
@@ -142,20 +145,42 @@ impl Arena {
     pub(crate) fn free(&self, at: Ref, n: u32) {
         let start = at.raw();
         let inside = start >= self.first && start.checked_add(n).is_some_and(|end| end <= self.end);
-        if !inside || self.next_free(start) < start + n {
+        if !inside || self.scan(start, start + n, |word| !word) < start + n {
             debug_assert!(false, "{at:?}+{n} is not given out");
             return;
         }
         self.clear_run(start, n);
         point!("free.cleared");
         self.add_free(i64::from(n));
-        for i in 0..HINT_COUNT {
-            // A run of that size that this block completes begins less than the size before it.
-            let lowest = start.saturating_sub(hint_size(i)).max(self.first);
+        // Only searches for what the joined run can hold begin at it.
+        let run = self.run_start(start);
+        let longest = self.next_used(start + n, (start + n + NEAR).min(self.end)) - run;
+        let near = longest < NEAR;
+        for i in (0..HINT_COUNT).take_while(|&i| !near || hint_size(i) <= longest) {
             let hint = head::word(&self.region, HINTS + i);
+            // How far a longer run goes is not known: searches for one begin anew.
+            let lowest = if hint_size(i) <= NEAR { run } else { self.first };
             if hint.load(Relaxed) > u64::from(lowest) {
                 hint.store(u64::from(lowest), Relaxed);
             }
+        }
+    }
+
+    /// Where the free run that holds granule `at` begins, or a place not too far inside it.
+    fn run_start(&self, at: u32) -> u32 {
+        let lowest = at.saturating_sub(NEAR).max(self.first);
+        let mut i = at as usize / 64;
+        let mut keep = (1u64 << (at % 64)) - 1;
+        loop {
+            let word = self.bits.get(i).map_or(u64::MAX, |word| word.load(Relaxed)) & keep;
+            if word != 0 {
+                return (i as u32 * 64 + 64 - word.leading_zeros()).max(lowest);
+            }
+            if i as u32 * 64 <= lowest {
+                return lowest;
+            }
+            keep = u64::MAX;
+            i -= 1;
         }
     }
 
