@@ -98,7 +98,9 @@ impl Zone {
         let fresh = match (now, plan.stored) {
             (None, None) => true,
             (Some(up), Some(stored)) => {
-                up.stamp() == stored.stamp && get(up.table_word()) == stored.word
+                // The revision too: a later table may lie where the one that was read lay.
+                let revision = up.table(self.region()).map(|table| table.revision());
+                up.stamp() == stored.stamp && revision == Some(stored.revision)
             }
             _ => false,
         };

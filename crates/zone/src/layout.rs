@@ -11,49 +11,62 @@ use crate::address::Place;
 
 /// Words of the zone's root, which the whole zone is reached from.
 pub(crate) mod root {
-    /// Revision of the last change that is in force. Written under the lock, after publication.
-    pub(crate) const REVISION: usize = 0;
-    /// Number of the last event.
-    pub(crate) const SEQ: usize = 1;
-    /// Id that the next server gets. Raised by anybody, never lowered.
-    pub(crate) const NEXT_ID: usize = 2;
-    /// Number that the next upstream or peer gets; parts what memory reuse would mix up.
-    pub(crate) const NEXT_UID: usize = 3;
-    /// The bucket array: ref, and number of buckets less one.
-    pub(crate) const BUCKETS: usize = 4;
-    /// Upstreams in the directory. Under the lock.
-    pub(crate) const UPSTREAMS: usize = 5;
-    /// Servers in all upstreams. Under the lock.
-    pub(crate) const SERVERS: usize = 6;
-    /// Changes refused for lack of room.
-    pub(crate) const NO_ROOM: usize = 7;
-    /// 1 once the state was loaded and the configuration merged.
-    pub(crate) const LOADED: usize = 8;
-    /// No admin state ends before this time (unix ms). Lowered by writers, raised by the sweep.
-    pub(crate) const NEXT_TTL: usize = 9;
-    /// Granules of the largest table there has been.
-    pub(crate) const LARGEST: usize = 10;
-    /// 1 while the cycle of some upstream may have been left.
-    pub(crate) const LOOSE: usize = 19;
-    /// Revision that is on disk.
-    pub(crate) const DURABLE: usize = 11;
-    /// Who writes the state file: pid, 0 = nobody.
-    pub(crate) const FILE_OWNER: usize = 12;
-    /// Until when the owner's word holds (monotonic ms).
-    pub(crate) const FILE_LEASE: usize = 13;
-    /// errno of the last failed write, 0 = none.
-    pub(crate) const FILE_ERROR: usize = 14;
-    /// Failed writes of the state file.
-    pub(crate) const FILE_ERRORS: usize = 15;
-    /// When the last failed write happened (unix ms).
-    pub(crate) const FILE_ERROR_AT: usize = 16;
-    /// No upstream is an orphan since before this time (unix ms). Lowered by writers, raised by
-    /// the round.
-    pub(crate) const ORPHANS: usize = 17;
-    /// 1 once another zone has taken the contents over. Set under the lock, for good.
-    pub(crate) const MOVED: usize = 18;
-    /// Revision that somebody waits for to be on disk. Raised by anybody.
-    pub(crate) const FLUSH_WANTED: usize = 19;
+    /// Numbers the words in order, so that no two are the same.
+    macro_rules! words {
+        ($($(#[$doc:meta])* $name:ident)*) => {
+            #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "names of constants")]
+            enum Place {
+                $($name,)*
+            }
+            $($(#[$doc])* pub(crate) const $name: usize = Place::$name as usize;)*
+        };
+    }
+
+    words! {
+        /// Revision of the last change that is in force. Written under the lock, after publication.
+        REVISION
+        /// Number of the last event.
+        SEQ
+        /// Id that the next server gets. Raised by anybody, never lowered.
+        NEXT_ID
+        /// Number that the next upstream or peer gets; parts what memory reuse would mix up.
+        NEXT_UID
+        /// The bucket array: ref, and number of buckets less one.
+        BUCKETS
+        /// Upstreams in the directory. Under the lock.
+        UPSTREAMS
+        /// Servers in all upstreams. Under the lock.
+        SERVERS
+        /// Changes refused for lack of room.
+        NO_ROOM
+        /// 1 once the state was loaded and the configuration merged.
+        LOADED
+        /// No admin state ends before this time (unix ms). Lowered by writers, raised by the sweep.
+        NEXT_TTL
+        /// Granules of the largest table there has been.
+        LARGEST
+        /// Revision that is on disk.
+        DURABLE
+        /// Who writes the state file: pid, 0 = nobody.
+        FILE_OWNER
+        /// Until when the owner's word holds (monotonic ms).
+        FILE_LEASE
+        /// errno of the last failed write, 0 = none.
+        FILE_ERROR
+        /// Failed writes of the state file.
+        FILE_ERRORS
+        /// When the last failed write happened (unix ms).
+        FILE_ERROR_AT
+        /// No upstream is an orphan since before this time (unix ms). Lowered by writers, raised by
+        /// the round.
+        ORPHANS
+        /// 1 once another zone has taken the contents over. Set under the lock, for good.
+        MOVED
+        /// 1 while the cycle of some upstream may have been left.
+        LOOSE
+        /// Revision that somebody waits for to be on disk. Raised by anybody.
+        FLUSH_WANTED
+    }
 }
 
 /// Two halves of a word, high first.
