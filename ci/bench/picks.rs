@@ -9,6 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use peerage_core::declare::{DeclaredServer, DeclaredUpstream};
+use peerage_core::name::UpstreamName;
+use peerage_core::upstream::Settings;
+use peerage_zone::{Choice, Clock, Fixed, Format, Outcome, Region, Target, Zone};
+
 const SERVERS: usize = 4;
 const TIME: Duration = Duration::from_millis(500);
 const ROUNDS: usize = 5;
@@ -25,6 +30,83 @@ fn main() {
         let peers = &own[i];
         move || peers.turn()
     });
+    let zone = zone();
+    row("peerage, same upstream", |i| ours(zone, i, 0, Counted::No));
+    row("peerage, an upstream each", |i| ours(zone, i, i, Counted::No));
+    row("peerage, same upstream, all counters", |i| ours(zone, i, 0, Counted::Yes));
+    row("peerage, an upstream each, all counters", |i| ours(zone, i, i, Counted::Yes));
+    println!();
+    println!("{:44} {:>8} {:>8} {:>8}", "ns of CPU a pick, one at work, servers:", 4, 64, 1000);
+    let figures = [8, 9, 10].map(|upstream| {
+        let mut pick = ours(zone, 0, upstream, Counted::No);
+        let mut rounds: Vec<f64> = (0..ROUNDS).map(|_| alone(&mut pick)).collect();
+        rounds.sort_by(f64::total_cmp);
+        rounds[ROUNDS / 2]
+    });
+    println!("{:44} {:8.1} {:8.1} {:8.1}", "peerage", figures[0], figures[1], figures[2]);
+}
+
+const FORMAT: Format = Format { build: 1, slots: 64, connections: 64 };
+
+/// Upstreams 0 to 7 of four servers, 8 of four, 9 of 64, 10 of 1,000.
+fn zone() -> Zone {
+    let words: Box<[AtomicU64]> = (0..2 << 20).map(|_| AtomicU64::new(0)).collect();
+    let lock = Box::leak(Box::new(AtomicU64::new(0)));
+    let zone = Zone::format(Region::new(Box::leak(words)), lock, &FORMAT).expect("it fits");
+    let upstreams = (0..11).map(|i| {
+        let servers = [4, 64, 1000][usize::from(i == 9) + 2 * usize::from(i == 10)];
+        let mut upstream = DeclaredUpstream {
+            name: UpstreamName::parse(&format!("u{i}")).expect("a good name"),
+            settings: Settings::default(),
+            servers: Vec::new(),
+        };
+        for s in 0..servers {
+            let text = format!("10.0.{}.{}:80", s / 250, s % 250 + 1);
+            upstream.servers.push(DeclaredServer::new(&text).expect("a good address"));
+        }
+        upstream
+    });
+    let upstreams: Vec<_> = upstreams.collect();
+    let clock = Clock { secs: 1, msec: 1000 };
+    let merged = zone.as_master(1).merge(&upstreams, &clock, &mut || false);
+    assert_eq!(merged.changed, upstreams.len());
+    zone
+}
+
+/// Whether a pick ends as nginx's does, which counts nothing but requests in flight.
+#[derive(Clone, Copy, PartialEq)]
+enum Counted {
+    Yes,
+    No,
+}
+
+/// Choose, count in, count out.
+fn ours(zone: Zone, process: usize, upstream: usize, counted: Counted) -> impl FnMut() + Send {
+    static PIDS: AtomicU64 = AtomicU64::new(2);
+    let pid = PIDS.fetch_add(1, Relaxed) as u32;
+    let worker = zone.worker(pid, process as u64 + 1, &FORMAT).expect("a slot is free");
+    let fixed = Fixed::new(&format!("u{upstream}"));
+    let clock = Clock { secs: 1, msec: 1000 };
+    let outcome = Outcome { status: 200, header_ms: Some(1), response_ms: 1, ..Outcome::default() };
+    move || {
+        let mut choice = Choice::new();
+        let picked = worker.pick(&mut choice, &Target::Fixed(&fixed), &clock);
+        black_box(picked.is_ok());
+        if counted == Counted::Yes {
+            worker.done(&mut choice, &outcome, &clock);
+        } else {
+            worker.abandon(&mut choice);
+        }
+    }
+}
+
+fn alone(pick: &mut impl FnMut()) -> f64 {
+    const PICKS: u32 = 200_000;
+    let begun = Instant::now();
+    for _ in 0..PICKS {
+        pick();
+    }
+    begun.elapsed().as_nanos() as f64 / f64::from(PICKS)
 }
 
 /// The median of some rounds, for each number of threads; `make` gives a thread its pick.
