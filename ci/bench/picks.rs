@@ -93,7 +93,7 @@ fn ours(zone: Zone, process: usize, upstream: usize, counted: Counted) -> impl F
         let picked = worker.pick(&mut choice, &Target::Fixed(&fixed), &clock);
         black_box(picked.is_ok());
         if counted == Counted::Yes {
-            worker.done(&mut choice, &outcome, &clock);
+            worker.done(&mut choice, &outcome, || clock);
         } else {
             worker.abandon(&mut choice);
         }

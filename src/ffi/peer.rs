@@ -267,7 +267,7 @@ callback! {
                 received: state.bytes_received as u64,
             },
         };
-        if worker.done(&mut peer.choice, &outcome, &process::clock()).disabled {
+        if worker.done(&mut peer.choice, &outcome, process::clock).disabled {
             // SAFETY: a connection that is being made has its request's log.
             let log = unsafe { Log::from_raw(pc.log) };
             balancer::disabled(log);

@@ -56,13 +56,21 @@ pub(crate) const fn tag_seq(word: u64) -> u64 {
 /// Whether the word carries the tag of this step of this slot.
 #[inline]
 pub(crate) const fn tagged(word: u64, slot: u16, seq: u64) -> bool {
-    tag_slot(word) == slot as u64 + 1 && tag_seq(word) == seq
+    word & !MAX_COUNT == pack(0, tag_of(slot), seq)
+}
+
+/// What a slot's tags have in common.
+pub(crate) const fn tag_of(slot: u16) -> u64 {
+    (slot as u64 + 1) << COUNT_BITS
 }
 
 #[inline]
-const fn pack(count: u64, slot: u16, seq: u64) -> u64 {
-    count | (slot as u64 + 1) << COUNT_BITS | seq << (COUNT_BITS + SLOT_BITS)
+const fn pack(count: u64, tag: u64, seq: u64) -> u64 {
+    count | tag | seq << (COUNT_BITS + SLOT_BITS)
 }
+
+/// Bits of the slot in a word.
+const SLOT_MASK: u64 = ((1 << SLOT_BITS) - 1) << COUNT_BITS;
 
 /// The record that an entry of a list, or the first word of an intent, names.
 #[inline]
@@ -113,7 +121,7 @@ impl Slot {
         let Some(index) = self.free.take() else { return Err(Refusal::NoEntry) };
         let seq = self.begin(record, index, self.index, 0, seen);
         loop {
-            let next = pack(u64::from(count(seen)) + 1, self.index, seq);
+            let next = pack(u64::from(count(seen)) + 1, self.tag, seq);
             match self.replace(record, word, seen, next) {
                 Ok(_) => break,
                 Err(now) => seen = now,
@@ -159,7 +167,7 @@ impl Slot {
         point!("release.intent");
         loop {
             debug_assert!(count(seen) > 0, "{record:?} is referenced");
-            let next = pack(u64::from(count(seen)).saturating_sub(1), self.index, seq);
+            let next = pack(u64::from(count(seen)).saturating_sub(1), self.tag, seq);
             match self.replace(record, word, seen, next) {
                 Ok(_) => break,
                 Err(now) => seen = now,
@@ -190,7 +198,7 @@ impl Slot {
         let mut seq = self.seq.get();
         loop {
             seq = (seq + 1) & SEQ_MASK;
-            if seq != done && !tagged(seen, self.index, seq) {
+            if seq != done && seen & !MAX_COUNT != pack(0, self.tag, seq) {
                 break;
             }
         }
@@ -201,7 +209,7 @@ impl Slot {
     /// Replaces the word, after the tag in it was made known.
     #[inline]
     fn replace(&self, record: Ref, word: &AtomicU64, seen: u64, next: u64) -> Result<u64, u64> {
-        if tag_slot(seen) != u64::from(self.index) + 1 {
+        if seen & SLOT_MASK != self.tag {
             make_known(self.shared.region(), record, seen);
         }
         word.compare_exchange(seen, next, Ordering::SeqCst, Ordering::SeqCst)
@@ -268,7 +276,7 @@ mod tests {
 
     #[test]
     fn the_word_keeps_its_three_parts() {
-        let word = pack(MAX_COUNT, 1022, SEQ_MASK);
+        let word = pack(MAX_COUNT, tag_of(1022), SEQ_MASK);
         assert_eq!(
             (u64::from(count(word)), tag_slot(word), tag_seq(word)),
             (MAX_COUNT, 1023, SEQ_MASK)

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 
 use crate::head::{self, EPOCH, SLOTS};
-use crate::inflight::SEQ_MASK;
+use crate::inflight::{SEQ_MASK, tag_of};
 use crate::places::Places;
 use crate::point;
 use crate::region::{Ref, Region};
@@ -73,6 +73,8 @@ pub(crate) fn fill(region: &Region, at: Ref, capacity: u32) {
 pub struct Slot {
     pub(crate) shared: Shared,
     pub(crate) index: u16,
+    /// What its tags have in common.
+    pub(crate) tag: u64,
     pub(crate) w: &'static [AtomicU64; LIST],
     pub(crate) list: &'static [AtomicU64],
     /// Free places of the list.
@@ -100,6 +102,7 @@ impl Shared {
             return Some(Slot {
                 shared: *self,
                 index: i as u16,
+                tag: tag_of(i as u16),
                 w,
                 list,
                 free: Places::new(list.len() as u32),

@@ -13,9 +13,14 @@ use crate::worker::Worker;
 const CODE_SHIFT: u32 = 48;
 
 impl Worker {
-    /// Counts a try and gives its peer back.
+    /// Counts a try and gives its peer back; the time is asked for where it matters.
     #[inline]
-    pub fn done(&self, choice: &mut Choice, outcome: &Outcome, clock: &Clock) -> Done {
+    pub fn done(
+        &self,
+        choice: &mut Choice,
+        outcome: &Outcome,
+        clock: impl FnOnce() -> Clock,
+    ) -> Done {
         let Some(held) = choice.held.take() else { return Done::default() };
         let Some(peer) = Peer::at(self.region(), held.record) else { return Done::default() };
         count(peer, outcome);
@@ -23,10 +28,10 @@ impl Worker {
             self.time(choice, outcome.response_ms);
         }
         let disabled = if outcome.failed {
-            self.failed(choice, peer, clock)
+            self.failed(choice, peer, &clock())
         } else {
             if passive(peer).fails != 0 {
-                succeeded(peer, clock);
+                succeeded(peer, &clock());
             }
             false
         };

@@ -5,6 +5,7 @@
 //! block is the only ordering they need. Words that change while the block is visible say so.
 
 use peerage_core::passive::Rules;
+use peerage_core::select::EXACT_PEERS;
 use peerage_shm::{AtomicU64, Ordering, Ref, Region};
 
 use crate::address::Place;
@@ -289,6 +290,8 @@ impl Table {
     const USABLE: usize = 3;
     const SEQUENCE: usize = 4;
     const UNTIL: usize = 5;
+    /// Bit of the places of an order that is no cycle of nginx's.
+    const WIDE: u32 = 1 << 31;
     const ORPHANED: usize = 6;
 
     /// The table that a table word names.
@@ -343,7 +346,15 @@ impl Table {
     #[inline]
     pub(crate) fn sequence(self) -> (Ref, u32) {
         let word = get(&self.w[Self::SEQUENCE]);
-        (Ref::from_raw(high(word)), low(word))
+        (Ref::from_raw(high(word)), low(word) & !Self::WIDE)
+    }
+
+    /// The same where it is nginx's own cycle; no places where it is not.
+    #[inline]
+    pub(crate) fn cycle(self) -> (Ref, u32) {
+        let word = get(&self.w[Self::SEQUENCE]);
+        let places = if low(word) & Self::WIDE == 0 { low(word) } else { 0 };
+        (Ref::from_raw(high(word)), places)
     }
 
     pub(crate) fn until(self) -> u64 {
@@ -359,7 +370,8 @@ impl Table {
         set(&self.w[Self::COUNTS], pack(head.primaries, u32::from(head.declared)));
         set(&self.w[Self::COLD], pack(head.cold.at.raw(), head.cold.len));
         set(&self.w[Self::USABLE], pack(head.usable, head.servers));
-        set(&self.w[Self::SEQUENCE], pack(head.sequence.0.raw(), head.sequence.1));
+        let wide = if head.primaries as usize > EXACT_PEERS { Self::WIDE } else { 0 };
+        set(&self.w[Self::SEQUENCE], pack(head.sequence.0.raw(), head.sequence.1 | wide));
         set(&self.w[Self::UNTIL], head.until);
         set(&self.w[Self::ORPHANED], head.orphaned);
     }

@@ -68,8 +68,8 @@ fn narrow(order: &[AtomicU64], place: usize) -> usize {
 /// The peer whose turn it is, while the cycle holds.
 #[inline]
 pub(crate) fn next(up: Up, table: Table, region: &Region) -> Option<Peer> {
-    let (at, places) = table.sequence();
-    if places == 0 || table.primaries() > EXACT_PEERS || get(up.cursor()) & LOOSE != 0 {
+    let (at, places) = table.cycle();
+    if places == 0 || get(up.cursor()) & LOOSE != 0 {
         return None;
     }
     let turn = up.cursor().fetch_add(1, Relaxed);

@@ -133,11 +133,11 @@ fn a_retry_goes_to_another_server_and_sees_the_set_as_it_is_then() {
     world.ok("app", &Change::DeleteServer { sel: sel("10.0.0.1:83") });
     let app = peerage_zone::Target::Name(b"app");
     let failed = peerage_zone::Outcome { failed: true, ..Default::default() };
-    world.worker.done(&mut choice, &failed, &world.clock);
+    world.worker.done(&mut choice, &failed, || world.clock);
     let address = world.worker.pick(&mut choice, &app, &world.clock).unwrap();
     let second = support::text(&address.address);
     assert!(second.ends_with("82") || second.ends_with("84"), "{second}");
-    world.worker.done(&mut choice, &failed, &world.clock);
+    world.worker.done(&mut choice, &failed, || world.clock);
     let address = world.worker.pick(&mut choice, &app, &world.clock).unwrap();
     assert_ne!(support::text(&address.address), second);
     world.worker.abandon(&mut choice);

@@ -85,7 +85,7 @@ impl World {
     pub(crate) fn done(&self, mut choice: Choice, failed: bool) {
         let status = if failed { 502 } else { 200 };
         let outcome = Outcome { failed, status, ..Outcome::default() };
-        self.worker.done(&mut choice, &outcome, &self.clock);
+        self.worker.done(&mut choice, &outcome, || self.clock);
     }
 
     /// A whole request that succeeds; the last digit of its peer's port.
