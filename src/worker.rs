@@ -22,6 +22,8 @@ use crate::zone;
 
 /// How often a process looks for others that died.
 const ROUND: u64 = 500;
+/// ms until the next try where a zone cannot be used yet: its requests are answered 502 meanwhile.
+const AGAIN: u64 = 5;
 
 struct State {
     /// One entry a zone.
@@ -102,7 +104,7 @@ pub(crate) fn begin(main: &Main) {
         wake_all();
     }
     let timer = Timer::new(Kind::Cancelable, round);
-    timer.set(ROUND);
+    timer.set(pause(state));
     *state.round.borrow_mut() = Some(timer);
 }
 
@@ -195,8 +197,12 @@ fn round() {
         wake_all();
     }
     if let Some(timer) = state.round.borrow().as_ref() {
-        timer.set(ROUND);
+        timer.set(pause(state));
     }
+}
+
+fn pause(state: &State) -> u64 {
+    if state.pending.borrow().is_empty() { ROUND } else { AGAIN }
 }
 
 /// Something may have changed that a request here waits for.

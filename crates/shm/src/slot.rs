@@ -89,8 +89,14 @@ impl Shared {
     ///
     /// `start` parts a process from an earlier one of the same pid; any unit will do.
     pub fn claim(&self, pid: u32, start: u64) -> Option<Slot> {
+        self.claim_with(pid, start, 0)
+    }
+
+    /// The same, of slots whose list has at least `capacity` entries.
+    pub fn claim_with(&self, pid: u32, start: u64, capacity: u32) -> Option<Slot> {
         let owner = owner_word(pid, start);
-        for (i, w) in each(self.region()) {
+        let large = |w: &[AtomicU64]| w.len() - LIST >= capacity as usize;
+        for (i, w) in each(self.region()).filter(|(_, w)| large(w)) {
             let claimed = w[OWNER].compare_exchange(0, owner, Ordering::SeqCst, Ordering::Relaxed);
             if claimed.is_err() {
                 continue;

@@ -101,7 +101,8 @@ impl Writer<'_> {
             if index >= MAX_SLOTS {
                 return added;
             }
-            let Some(at) = self.alloc(slot::granules(capacity)) else { return added };
+            // From the reserve if need be: a process without a slot cannot serve at all.
+            let Some(at) = self.alloc_reserved(slot::granules(capacity)) else { return added };
             slot::fill(&region, at, capacity);
             head::set_slot(&region, index, at);
             point!("slots.entered");

@@ -101,12 +101,14 @@ impl Zone {
 
     /// Takes a place among the processes that use the zone; none: try again a little later.
     pub fn worker(&self, pid: u32, start: u64, format: &Format) -> Option<Worker> {
-        let slot = self.shared.claim(pid, start).or_else(|| {
+        let claim = || self.shared.claim_with(pid, start, format.connections);
+        let slot = claim().or_else(|| {
             let trace = Reachable(*self);
             let mut writer = self.shared.try_write(pid, &trace).ok()?;
-            writer.add_slots(1, format.connections);
+            let added = writer.add_slots(1, format.connections);
             drop(writer);
-            self.shared.claim(pid, start)
+            // Without room for one of its own, a slot with a shorter list is better than none.
+            if added == 0 { self.shared.claim(pid, start) } else { claim() }
         })?;
         Some(Worker::new(*self, slot, pid))
     }

@@ -135,3 +135,32 @@ fn a_zone_that_has_moved_is_not_changed_any_more() {
     assert!(matches!(world.change("app", &change), Attempt::Busy));
     assert_eq!(world.hits("app", 2), "11");
 }
+
+#[test]
+fn a_process_finds_a_slot_for_its_connections_even_in_a_full_zone() {
+    let world = World::new(256 << 10);
+    for i in 0.. {
+        let body = UpstreamBody {
+            servers: Some(vec![server("10.0.0.1:81", 1)]),
+            ..UpstreamBody::default()
+        };
+        let put = Change::PutUpstream { body };
+        if !matches!(world.change(&format!("u{i}"), &put), Attempt::Done { .. }) {
+            break;
+        }
+    }
+    let more = peerage_zone::Format { connections: 300, ..support::FORMAT };
+    let workers: Vec<_> = (2..8).map(|pid| world.zone.worker(pid, 1, &more)).collect();
+    assert!(workers.iter().filter(|worker| worker.is_some()).count() >= 4);
+    let picks = workers.into_iter().flatten().next().map(|worker| {
+        let target = peerage_zone::Target::Name(b"u0");
+        (0..301)
+            .map(|_| {
+                let mut choice = peerage_zone::Choice::new();
+                worker.pick(&mut choice, &target, &world.clock).is_ok()
+            })
+            .filter(|&ok| ok)
+            .count()
+    });
+    assert_eq!(picks, Some(300), "a list as long as was asked for");
+}
