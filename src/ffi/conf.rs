@@ -12,8 +12,8 @@ use nginx_sys::{
     NGX_ERROR, NGX_LOG_EMERG, NGX_OK, ngx_conf_full_name, ngx_conf_log_error, ngx_conf_t,
     ngx_http_compile_complex_value, ngx_http_compile_complex_value_t, ngx_http_complex_value,
     ngx_http_complex_value_t, ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t, ngx_http_core_module,
-    ngx_http_module, ngx_http_request_t, ngx_http_upstream_module, ngx_http_upstream_srv_conf_t,
-    ngx_palloc, ngx_pcalloc, ngx_pool_t, ngx_str_t, ngx_uint_t,
+    ngx_http_get_flushed_variable, ngx_http_module, ngx_http_request_t, ngx_http_upstream_module,
+    ngx_http_upstream_srv_conf_t, ngx_palloc, ngx_pcalloc, ngx_pool_t, ngx_str_t, ngx_uint_t,
 };
 
 use super::cycle::{Cycle, Home};
@@ -185,7 +185,7 @@ impl<'a> Conf<'a> {
             if ngx_http_compile_complex_value(&raw mut ccv) != NGX_OK as isize {
                 return Err(Refused(None));
             }
-            Ok(Complex(found))
+            Ok(Complex::new(found))
         }
     }
 
@@ -214,21 +214,52 @@ impl<'a> Conf<'a> {
 pub(super) const CONF_ERROR: *mut c_char = ptr::without_provenance_mut(usize::MAX);
 
 /// A value with variables, evaluated for each request; lives as long as its configuration.
-pub(crate) struct Complex(NonNull<ngx_http_complex_value_t>);
+pub(crate) struct Complex {
+    value: NonNull<ngx_http_complex_value_t>,
+    /// The variable that is all there is.
+    variable: Option<ngx_uint_t>,
+}
 
 impl Complex {
+    fn new(value: NonNull<ngx_http_complex_value_t>) -> Self {
+        let variable = Self::variable(value);
+        Self { value, variable }
+    }
+
+    /// The index of the variable that is all there is, as in `name=$service`.
+    fn variable(value: NonNull<ngx_http_complex_value_t>) -> Option<ngx_uint_t> {
+        // SAFETY: just compiled; nginx notes the variables of a value in the order of the
+        // text, and an end.
+        unsafe {
+            let value = value.as_ref();
+            let (dollar, rest) = bytes(&value.value).split_first()?;
+            let word = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
+            let is_one = *dollar == b'$' && !value.flushes.is_null() && rest.iter().all(word);
+            // A capture of a regular expression is no variable.
+            (is_one && !rest.first()?.is_ascii_digit()).then(|| *value.flushes)
+        }
+    }
+
     /// Whether the text holds no variable.
     pub(crate) fn is_constant(&self) -> bool {
         // SAFETY: made by `Conf::complex` in the pool of the configuration that owns this.
-        unsafe { self.0.as_ref() }.lengths.is_null()
+        unsafe { self.value.as_ref() }.lengths.is_null()
     }
 
-    /// The value for a request, in the request's pool.
+    /// The value for a request, in the request's pool or the request itself.
     pub(super) fn evaluate(&self, r: *mut ngx_http_request_t) -> Option<ngx_str_t> {
+        if let Some(index) = self.variable {
+            // SAFETY: a living request of the configuration whose variable this is.
+            let value = unsafe { ngx_http_get_flushed_variable(r, index).as_ref() };
+            let Some(value) = value.filter(|value| value.not_found() == 0) else {
+                return Some(ngx_str_t::empty());
+            };
+            return Some(ngx_str_t { len: value.len() as usize, data: value.data });
+        }
         let mut out = ngx_str_t::empty();
         // SAFETY: a living request of the configuration that owns this value; nginx does not
         // change the compiled value.
-        let rc = unsafe { ngx_http_complex_value(r, self.0.as_ptr(), &raw mut out) };
+        let rc = unsafe { ngx_http_complex_value(r, self.value.as_ptr(), &raw mut out) };
         (rc == NGX_OK as isize).then_some(out)
     }
 }

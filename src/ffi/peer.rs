@@ -10,7 +10,7 @@ use nginx_sys::{
     ngx_http_upstream_t, ngx_int_t, ngx_msec_t, ngx_palloc, ngx_peer_connection_t, ngx_pnalloc,
     ngx_pool_cleanup_t, ngx_str_t, ngx_uint_t, sockaddr,
 };
-use peerage_core::name::MAX_LEN;
+use peerage_core::name::Case;
 use peerage_zone::{Address, CHUNK, Choice, NoPeer, Outcome, Worker};
 
 use super::conf::{self, ERROR, OK};
@@ -33,7 +33,7 @@ pub(crate) struct Peer {
     r: NonNull<ngx_http_request_t>,
     /// The upstream's name, for the log and `$upstream_addr` when no peer can be had; the
     /// configuration's, or the request's where it names the upstream.
-    name: NonNull<ngx_str_t>,
+    name: ngx_str_t,
     /// The last try; null before the first.
     last: *const Try,
     pub(crate) error: Option<NoPeer>,
@@ -67,7 +67,7 @@ impl Peer {
     /// The value that named the upstream, in lower case if it is a name, or the block's own name.
     pub(crate) fn name(&self) -> &[u8] {
         // SAFETY: in the request's pool, or the configuration's.
-        unsafe { conf::bytes(self.name.as_ref()) }
+        unsafe { conf::bytes(&self.name) }
     }
 
     /// The address of the last try, as `$upstream_addr` has it.
@@ -103,14 +103,14 @@ callback! {
             (&raw mut (*peer).choice).write(Choice::new());
             (&raw mut (*peer).block).write(NonNull::from(&**block));
             (&raw mut (*peer).r).write(NonNull::new_unchecked(r));
-            (&raw mut (*peer).name).write(NonNull::new_unchecked(&raw mut (*us).host));
+            (&raw mut (*peer).name).write((*us).host);
             (&raw mut (*peer).last).write(ptr::null());
             (&raw mut (*peer).error).write(None);
             (*(*r).pool).cleanup = &raw mut (*peer).cleanup;
 
             let pc = &raw mut (*u).peer;
             (*pc).data = peer.cast();
-            (*pc).name = &raw mut (*us).host;
+            (*pc).name = &raw mut (*peer).name;
             (*pc).get = Some(get);
             (*pc).free = Some(free);
             #[cfg(any(ngx_feature = "ssl", ngx_feature = "compat"))]
@@ -129,28 +129,38 @@ callback! {
 
             if let Some(key) = block.key() {
                 let Some(mut given) = key.evaluate(r) else { return ERROR };
-                let mut buffer = [0; MAX_LEN];
-                match balancer::fold(block, conf::bytes(&given), &mut buffer) {
-                    Ok(folded) => {
-                        let data = ngx_pnalloc((*r).pool, folded.len()).cast::<u8>();
-                        if data.is_null() {
-                            return ERROR;
-                        }
-                        ptr::copy_nonoverlapping(folded.as_ptr(), data, folded.len());
-                        given = ngx_str_t { len: folded.len(), data };
+                match balancer::serves(block, conf::bytes(&given)) {
+                    Ok(Case::Folded) => {}
+                    Ok(Case::Mixed) => {
+                        let Some(folded) = fold(r, &given) else { return ERROR };
+                        given = folded;
                     }
                     Err(error) => (*peer).error = Some(error),
                 }
-                let name = ngx_palloc((*r).pool, size_of::<ngx_str_t>()).cast::<ngx_str_t>();
-                if name.is_null() {
-                    return ERROR;
-                }
-                name.write(given);
-                (*peer).name = NonNull::new_unchecked(name);
-                (*pc).name = name;
+                (*peer).name = given;
+                (*pc).name = &raw mut (*peer).name;
             }
         }
         OK
+    }
+}
+
+/// The value in lower case, in the request's pool.
+///
+/// # Safety
+///
+/// - `r` lives, and `given` is of its pool or of the request
+#[cold]
+unsafe fn fold(r: *mut ngx_http_request_t, given: &ngx_str_t) -> Option<ngx_str_t> {
+    // SAFETY: the caller's request; the copy has as many bytes as were taken for it.
+    unsafe {
+        let folded = conf::bytes(given).to_ascii_lowercase();
+        let data = ngx_pnalloc((*r).pool, folded.len()).cast::<u8>();
+        if data.is_null() {
+            return None;
+        }
+        ptr::copy_nonoverlapping(folded.as_ptr(), data, folded.len());
+        Some(ngx_str_t { len: folded.len(), data })
     }
 }
 
@@ -170,11 +180,10 @@ callback! {
             (Some(error), _) => Err(error),
             (None, None) => Err(NoPeer::Busy),
             (None, Some(worker)) => {
-                // SAFETY: the configuration outlives its requests, and the name is its or in the
-                // request's pool.
-                let target = unsafe {
-                    balancer::target(peer.block.as_ref(), || conf::bytes(peer.name.as_ref()))
-                };
+                // SAFETY: the configuration outlives its requests, and the name is its or the
+                // request's, which `pick` does not change.
+                let target =
+                    unsafe { balancer::target(peer.block.as_ref(), || conf::bytes(&peer.name)) };
                 worker.pick(&mut peer.choice, &target, &process::clock())
             }
         };
@@ -189,7 +198,7 @@ callback! {
             }
             Err(error) => peer.error = Some(error),
         }
-        pc.name = peer.name.as_ptr();
+        pc.name = &raw mut peer.name;
         NGX_BUSY as _
     }
 }

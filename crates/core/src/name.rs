@@ -45,16 +45,46 @@ impl UpstreamName {
     }
 }
 
-/// Folds the value of a variable to a name without allocating; `None` where it is no name.
-///
-/// For the request path: the result is what [`UpstreamName::as_str`] of the same text gives.
-pub fn fold<'b>(raw: &[u8], buffer: &'b mut [u8; MAX_LEN]) -> Option<&'b str> {
-    check(raw).ok()?;
-    let folded = &mut buffer[..raw.len()];
-    folded.copy_from_slice(raw);
-    folded.make_ascii_lowercase();
-    std::str::from_utf8(folded).ok()
+/// How the value of a variable is written, where it is a name at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Case {
+    /// In lower case: it is what [`UpstreamName::as_str`] of the same text gives.
+    Folded,
+    /// It has letters to fold.
+    Mixed,
 }
+
+/// Looks at the value of a variable, for the request path; `None` where it is no name.
+#[inline]
+pub fn case(raw: &[u8]) -> Option<Case> {
+    if raw.is_empty() || raw.len() > MAX_LEN {
+        return None;
+    }
+    let classes = raw.iter().fold(0, |seen, &byte| seen | CLASSES[usize::from(byte)]);
+    match classes {
+        0 => Some(Case::Folded),
+        UPPER => Some(Case::Mixed),
+        _ => None,
+    }
+}
+
+const UPPER: u8 = 1;
+const OTHER: u8 = 2;
+
+/// What each byte is: 0 = stands in a folded name.
+const CLASSES: [u8; 256] = {
+    let mut classes = [OTHER; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = match byte as u8 {
+            b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'~' | b':' | b'@' | b'-' => 0,
+            b'A'..=b'Z' => UPPER,
+            _ => OTHER,
+        };
+        byte += 1;
+    }
+    classes
+};
 
 fn check(raw: &[u8]) -> Result<(), NameError> {
     if raw.is_empty() {
@@ -63,8 +93,7 @@ fn check(raw: &[u8]) -> Result<(), NameError> {
     if raw.len() > MAX_LEN {
         return Err(NameError::TooLong);
     }
-    let fits = |b: &u8| b.is_ascii_alphanumeric() || b"._~:@-".contains(b);
-    if raw.iter().all(fits) { Ok(()) } else { Err(NameError::BadByte) }
+    case(raw).map(|_| ()).ok_or(NameError::BadByte)
 }
 
 impl fmt::Display for UpstreamName {
@@ -140,9 +169,9 @@ mod tests {
     #[test]
     fn a_name_is_kept_in_lower_case() {
         assert_eq!(UpstreamName::parse("App-1.X_~:@").unwrap().as_str(), "app-1.x_~:@");
-        let mut buffer = [0; MAX_LEN];
-        assert_eq!(fold(b"APP", &mut buffer), Some("app"));
-        assert_eq!(fold(b"a/b", &mut buffer), None);
+        assert_eq!(case(b"app-1.x_~:@"), Some(Case::Folded));
+        assert_eq!(case(b"App"), Some(Case::Mixed));
+        assert_eq!([case(b"a/b"), case(b""), case(&[b'a'; 256]), case(b"a\xe9")], [None; 4]);
     }
 
     #[test]
