@@ -27,7 +27,7 @@ export PEERAGE_NGINX=$asan/nginx/src/objs/nginx PEERAGE_MODULE=$asan/$host/relea
 export ASAN_OPTIONS=abort_on_error=1:detect_odr_violation=0:detect_leaks=0:log_path=$asan/reports/asan
 
 stories=("$@")
-[ $# != 0 ] || stories=(release balancing connections api api_hostile state)
+[ $# != 0 ] || stories=(release balancing connections composing reload state api api_hostile)
 start=$SECONDS failed=0
 cargo test -p peerage --no-fail-fast "${stories[@]/#/--test=}" -- --test-threads=2 || failed=1
 for report in "$asan"/reports/*; do

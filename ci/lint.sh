@@ -63,7 +63,7 @@ depends peerage-core 'peerage-shm|peerage-zone|peerage|nginx-sys|ngx|libc'
 depends peerage-shm 'peerage-core|peerage-zone|peerage|nginx-sys|ngx'
 depends peerage-zone 'peerage|nginx-sys|ngx'
 
-for script in .ci/run ci/*.sh examples/*.sh; do
+for script in .ci/run ci/*.sh ci/*/*.sh examples/*.sh; do
     bash -n "$script" || bad=1
 done
 exit $bad

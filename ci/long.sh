@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The cases at full size (hours of load, hundreds of killed workers): what ci/test.sh runs short.
 #
-#   ci/long.sh [STORY ...]     all story files of tests/, or these
+#   ci/long.sh [STORY ...]     all story files of tests/, then ci/newer.sh and ci/asan.sh; or these
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -21,3 +21,7 @@ for story in "${stories[@]}"; do
     echo "== $story ok, $((SECONDS - start)) s"
 done
 cargo test -p peerage-shm --release
+if [ $# = 0 ]; then
+    env -u PEERAGE_LONG ci/newer.sh
+    env -u PEERAGE_LONG ci/asan.sh
+fi

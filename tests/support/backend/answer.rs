@@ -9,7 +9,7 @@ use super::{Hit, Mode, Shared, header, lock};
 
 /// Serves a connection until one side closes it.
 pub(super) fn serve(stream: Stream, id: u64, shared: &Shared) {
-    let mut link = Link { stream: BufReader::new(stream), id, served: 0, shared };
+    let mut link = Link { stream: BufReader::new(stream), id, served: 0, last: false, shared };
     // An error here is a client or a story that closed; the counts tell what matters.
     while let Ok(Next::Request) = link.exchange() {}
 }
@@ -18,6 +18,8 @@ struct Link<'a> {
     stream: BufReader<Stream>,
     id: u64,
     served: u64,
+    /// The other side has asked for a close after the answer.
+    last: bool,
     shared: &'a Shared,
 }
 
@@ -35,11 +37,11 @@ impl Link<'_> {
         if self.shared.recording.load(Ordering::SeqCst) {
             lock(&self.shared.hits).push(Hit { connection: self.id, head: head.clone() });
         }
+        self.last = header(&head, "connection").is_some_and(|v| v.eq_ignore_ascii_case("close"));
         let body = self.body(&head)?;
         let next = self.respond(&head, &body)?;
         drop(active);
-        let close = header(&head, "connection").is_some_and(|v| v.eq_ignore_ascii_case("close"));
-        Ok(if close { Next::Close } else { next })
+        Ok(if self.last { Next::Close } else { next })
     }
 
     fn head(&mut self) -> io::Result<Option<String>> {
@@ -135,9 +137,11 @@ impl Link<'_> {
     }
 
     fn begin(&mut self, status: u16, headers: &str) -> io::Result<()> {
+        // Else nginx keeps the connection, and its next request may meet the close.
+        let close = if self.last { "Connection: close\r\n" } else { "" };
         let text = format!(
             "HTTP/1.1 {status} As ordered\r\nX-Backend: {}\r\nX-Connection: {}\r\n\
-             X-Requests: {}\r\n{headers}\r\n",
+             X-Requests: {}\r\n{close}{headers}\r\n",
             lock(&self.shared.name),
             self.id,
             self.served,
