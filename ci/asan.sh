@@ -18,7 +18,7 @@ host=$(rustc -vV | sed -n 's/^host: //p')
 env NGINX_SOURCE_DIR="$asan/nginx/src" NGINX_BUILD_DIR="$asan/nginx/src/objs" RUSTC_BOOTSTRAP=1 \
     RUSTFLAGS="-Zsanitizer=address -Zexternal-clangrt -Cforce-frame-pointers=yes" \
     CARGO_TARGET_DIR="$asan" CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-    cargo build --release -p peerage --target "$host"
+    cargo build --release -p peerage --features panic --target "$host"
 
 rm -rf "$asan/reports"
 mkdir "$asan/reports"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # The cases at full size (hours of load, hundreds of killed workers): what ci/test.sh runs short.
 #
-#   ci/long.sh [STORY ...]     all story files of tests/, then ci/newer.sh and ci/asan.sh; or these
+#   ci/long.sh [STORY ...]     all story files of tests/, then schemathesis, a newer nginx, ASan; or these
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-export PEERAGE_LONG=1
+export PEERAGE_LONG=1 PEERAGE_PACKAGES="valgrind python3 python3-venv"
 . ci/prepare.sh
 ci/build.sh --faults
 
@@ -22,6 +22,7 @@ for story in "${stories[@]}"; do
 done
 cargo test -p peerage-shm --release
 if [ $# = 0 ]; then
+    ci/schemathesis.sh 300
     env -u PEERAGE_LONG ci/newer.sh
     env -u PEERAGE_LONG ci/asan.sh
 fi

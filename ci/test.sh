@@ -26,7 +26,7 @@ step() {
 
 # Also when steps are picked: cargo needs what it exports.
 echo "== prepare"
-export PEERAGE_PACKAGES="valgrind"
+export PEERAGE_PACKAGES="valgrind python3 python3-venv"
 . ci/prepare.sh
 
 # The stories wait for processes more than they compute: two at a time.
@@ -47,4 +47,5 @@ step loom env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
     cargo test -p peerage-shm --test loom --release
 step fork cargo test -p peerage-shm --features points --test fork
 step stories stories
+step schema ci/schemathesis.sh
 echo "== all ok, $((SECONDS - begun)) s"

@@ -5,21 +5,31 @@
 //! the body. Access rules of nginx have run before.
 
 mod answer;
+mod batch;
 mod build;
+mod events;
+mod export;
 mod flush;
 mod guard;
+mod import;
 mod read;
+mod ready;
 mod report;
+mod servers;
 mod write;
 
 use std::rc::Rc;
+use std::time::Duration;
 
+use peerage_core::api::batch::batch as read_batch;
 use peerage_core::api::error::{Code, Problem};
 use peerage_core::api::model;
 use peerage_core::api::route::{self, Call, Http, Routed, Slashes, WriteMode};
 use peerage_core::api::site::Site;
 use peerage_core::change::Actor;
+use peerage_zone::Op;
 
+use self::batch::What;
 use self::guard::Guard;
 use crate::conf::{Api, Write, Zone};
 use crate::ffi::body::BodyError;
@@ -37,7 +47,8 @@ pub(crate) fn change_of(r: Request<'_>) -> Option<String> {
 pub(crate) fn handle(r: Request<'_>) -> isize {
     let asked = ask(r);
     let body = match &asked {
-        Ok(asked) if asked.call.has_body() => Body::Read(BODY_MAX),
+        Ok(Asked { call: Call::Import { .. }, .. }) => Body::Keep,
+        Ok(asked) if asked.call.has_body() => Body::Read(body_max(&asked.call)),
         _ => Body::Discard,
     };
     task::run(r, body, move |r, body| match asked.and_then(|asked| begin(r, asked, body)) {
@@ -52,6 +63,7 @@ struct Asked {
     mode: WriteMode,
     /// Not there for a call that is about none.
     zone: Option<Rc<Zone>>,
+    dry_run: bool,
 }
 
 fn ask(r: Request<'_>) -> Result<Asked, Problem> {
@@ -65,7 +77,8 @@ fn ask(r: Request<'_>) -> Result<Asked, Problem> {
     };
     let slashes = if r.merges_slashes() { Slashes::Merge } else { Slashes::Keep };
     let path = route::after_location(r.unparsed_uri(), r.uri(), r.location(), slashes)?;
-    let Routed { call, zone } = route::route(Http::parse(r.method()), path, r.args(), mode)?;
+    let Routed { call, zone, dry_run } =
+        route::route(Http::parse(r.method()), path, r.args(), mode)?;
     if call.is_write() {
         let site = Site {
             origin: r.header("Origin"),
@@ -77,14 +90,19 @@ fn ask(r: Request<'_>) -> Result<Asked, Problem> {
         }
     }
     let zone = match &call {
-        Call::Root => None,
-        Call::ZoneReport { zone } | Call::Flush { zone } => Some(named_zone(r, api, zone)?),
+        Call::Root | Call::OpenApi => None,
+        Call::Ready { .. } if zone.is_none() && api.zone().is_none() => None,
+        Call::ZoneReport { zone }
+        | Call::Flush { zone }
+        | Call::Export { zone }
+        | Call::Import { zone, .. } => Some(named_zone(r, api, zone)?),
         _ => Some(one_zone(r, api, zone.as_deref())?),
     };
-    if call.has_body() && r.content_length().is_some_and(|length| length > BODY_MAX as u64) {
-        return Err(too_large());
+    let max = body_max(&call);
+    if call.has_body() && r.content_length().is_some_and(|length| length > max as u64) {
+        return Err(too_large(max));
     }
-    Ok(Asked { call, mode, zone })
+    Ok(Asked { call, mode, zone, dry_run })
 }
 
 /// Makes the task once the body is there.
@@ -93,19 +111,24 @@ fn begin(
     asked: Asked,
     body: Result<Vec<u8>, BodyError>,
 ) -> Result<Box<dyn Task>, Problem> {
-    let Asked { call, mode, zone } = asked;
+    let Asked { call, mode, zone, dry_run } = asked;
     let body = body.map_err(|error| match error {
-        BodyError::TooLarge => too_large(),
+        BodyError::TooLarge => too_large(body_max(&call)),
         BodyError::File(error) => {
             log!(Crit, "cannot read a request's body: {error}");
             Problem::new(Code::Internal, "the body cannot be read")
         }
     })?;
     let Some(zone) = zone else {
-        return Ok(Box::new(Ready(Some(report::root(conf::main(r), bound_zone(r))))));
+        return Ok(Box::new(Ready(Some(match call {
+            Call::OpenApi => report::document(),
+            Call::Ready { require } => ready::ready(&conf::main(r).zones(), &require)?,
+            _ => report::root(conf::main(r), bound_zone(r)),
+        }))));
     };
     Ok(match call {
         Call::ZoneReport { .. } => Box::new(Ready(Some(report::zone(&zone)?))),
+        Call::Events { since, wait } => events::task(r, &zone, since, wait)?,
         Call::Flush { .. } => Box::new(flush::Flush::new(&zone)?),
         Call::ListUpstreams { after, limit, servers } => {
             Box::new(Ready(Some(read::list(zone, after, limit, servers)?)))
@@ -113,6 +136,28 @@ fn begin(
         Call::GetUpstream { upstream } => Box::new(Ready(Some(read::upstream(&zone, &upstream)?))),
         Call::GetServer { upstream, sel } => {
             Box::new(Ready(Some(read::server(&zone, &upstream, &sel)?)))
+        }
+        Call::ListServers { filter, after, limit } => {
+            Box::new(Ready(Some(servers::list(zone, filter, after, limit)?)))
+        }
+        Call::GetHost { ip } => Box::new(servers::Host::new(zone, ip)?),
+        Call::Ready { require } => Box::new(Ready(Some(ready::ready(&[zone], &require)?))),
+        Call::Export { .. } => Box::new(Ready(Some(export::export(&zone)?))),
+        Call::Import { prune, .. } => {
+            let guard = Guard::of(r.header("If-Match"), r.header("If-None-Match"));
+            guard.refuse()?;
+            Box::new(import::Import::new(zone, actor(r), prune, dry_run))
+        }
+        Call::HostVerb(verb) => {
+            let verb = model::host_verb(verb, &body)?;
+            let guard = Guard::of(r.header("If-Match"), r.header("If-None-Match"));
+            let ops = vec![Op::Host(verb.clone())];
+            Box::new(batch::Batch::new(zone, ops, What::Host(verb), actor(r), guard, dry_run)?)
+        }
+        Call::Batch => {
+            let batch = read_batch(&body, mode)?;
+            let guard = Guard::of(r.header("If-Match"), r.header("If-None-Match"));
+            Box::new(batch::Batch::several(zone, batch, actor(r), guard, dry_run)?)
         }
         call => {
             let Some(name) = call.upstream().cloned() else {
@@ -122,6 +167,12 @@ fn begin(
                 return Err(Problem::new(Code::Internal, "a write that changes nothing"));
             };
             let guard = Guard::of(r.header("If-Match"), r.header("If-None-Match"));
+            if dry_run {
+                let what = What::Upstream(name.clone(), change.server().cloned());
+                let ops = vec![Op::Upstream { name, change }];
+                let batch = batch::Batch::new(zone, ops, what, actor(r), guard, dry_run)?;
+                return Ok(Box::new(batch));
+            }
             Box::new(write::Write::new(zone, name, change, actor(r), guard))
         }
     })
@@ -176,8 +227,17 @@ fn no_place() -> Problem {
     Problem::new(Code::Busy, "this worker has no place in the zone yet")
 }
 
-fn too_large() -> Problem {
-    Problem::new(Code::BodyTooLarge, format!("a body has at most {BODY_MAX} bytes"))
+fn too_large(max: usize) -> Problem {
+    Problem::new(Code::BodyTooLarge, format!("a body has at most {max} bytes"))
+}
+
+/// Bytes of a call's body at most; what is more is nginx's `client_max_body_size` to refuse.
+fn body_max(call: &Call) -> usize {
+    match call {
+        Call::Import { .. } => usize::MAX,
+        Call::Batch => BATCH_MAX,
+        _ => BODY_MAX,
+    }
 }
 
 /// An answer that needs no waiting.
@@ -192,3 +252,7 @@ impl Task for Ready {
 
 /// Bytes of a body at most.
 const BODY_MAX: usize = 1 << 20;
+/// Bytes of a batch at most.
+const BATCH_MAX: usize = 8 << 20;
+/// What a task does in one go before others have their turn.
+const SLICE: Duration = Duration::from_millis(2);

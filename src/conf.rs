@@ -5,6 +5,7 @@
 
 pub(crate) mod api;
 pub(crate) mod block;
+pub(crate) mod log;
 pub(crate) mod words;
 pub(crate) mod zone;
 
@@ -20,6 +21,7 @@ pub(crate) use peerage_core::api::route::WriteMode as Write;
 pub(crate) use zone::Zone;
 
 use crate::ffi::conf::{Conf, Location};
+use crate::ffi::file::File;
 
 /// What stands in http{}.
 #[derive(Default)]
@@ -29,6 +31,7 @@ pub(crate) struct Main {
     /// The first block that names an upstream, by [`key`].
     named: RefCell<BTreeMap<String, Rc<Block>>>,
     apis: RefCell<Vec<Rc<Api>>>,
+    log: OnceCell<Rc<File>>,
 }
 
 /// What stands in an upstream{}.
@@ -52,6 +55,11 @@ impl Main {
     /// A zone by name.
     pub(crate) fn zone(&self, name: &str) -> Option<Rc<Zone>> {
         self.zones.borrow().iter().find(|zone| zone.name == name).cloned()
+    }
+
+    /// The file of `peerage_log`.
+    pub(crate) fn log(&self) -> Option<Rc<File>> {
+        self.log.get().cloned()
     }
 
     /// The blocks taken over.

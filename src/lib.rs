@@ -8,6 +8,7 @@
 #[macro_use]
 mod log;
 mod admin;
+mod audit;
 mod balancer;
 mod conf;
 #[expect(unsafe_code, reason = "the fence: nginx is C")]
@@ -18,6 +19,8 @@ mod worker;
 mod zone;
 
 /// nginx takes its pools from the C library's heap at every request, and how long that takes
-/// depends on what lies there: ours stays apart.
+/// depends on what lies there: ours stays apart. Not in builds for tests of memory, whose tools know
+/// the C library's heap.
+#[cfg(not(feature = "panic"))]
 #[global_allocator]
 static HEAP: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;

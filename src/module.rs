@@ -7,7 +7,7 @@ use crate::ffi::process::{self, Role};
 use crate::ffi::{filter, variable};
 use crate::log::Level;
 use crate::variables::Variable;
-use crate::{worker, zone};
+use crate::{audit, worker, zone};
 
 /// Before http{} is read: variables that its directives may use.
 pub(crate) fn before(cf: &Conf<'_>) -> Result<(), ()> {
@@ -26,6 +26,9 @@ pub(crate) fn after(cf: &Conf<'_>) -> Result<(), ()> {
 
 /// A configuration has been accepted; in the master, before it starts its workers.
 pub(crate) fn started(cycle: Cycle<'_>) {
+    if !process::testing() {
+        audit::to(cycle.main().and_then(conf::Main::log));
+    }
     let Some(main) = cycle.main() else { return };
     if process::testing() {
         for zone in main.zones() {

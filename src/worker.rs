@@ -18,7 +18,7 @@ use crate::ffi::global::Global;
 use crate::ffi::process;
 use crate::ffi::timer::{Kind, Timer};
 use crate::ffi::{task, wake};
-use crate::zone;
+use crate::{audit, zone};
 
 /// How often a process looks for others that died.
 const ROUND: u64 = 500;
@@ -116,6 +116,7 @@ pub(crate) fn end() {
     }
     drop(state.round.borrow_mut().take());
     state.pending.borrow_mut().clear();
+    audit();
     for place in state.places.borrow_mut().drain(..) {
         if let Some(keeper) = place.keeper {
             keeper.finish();
@@ -134,9 +135,18 @@ pub(crate) fn hurry(zone: &Zone) {
     }
 }
 
-/// Tells every process of this nginx that something it may wait for has changed.
+/// Tells every process of this nginx that something it may wait for has changed, and the log what
+/// it was.
 pub(crate) fn wake_all() {
+    audit();
     wake::all();
+}
+
+/// Writes what this process told to the log.
+fn audit() {
+    for place in STATE.get().places.borrow().iter() {
+        audit::write(&place.name, &place.worker.take_said());
+    }
 }
 
 /// Takes a place in a zone and does what the master could not; false: try again later.
@@ -178,7 +188,9 @@ fn keeper(zone: &Zone, worker: &'static Worker) -> Option<Keeper> {
 /// Every half second.
 fn round() {
     let state = STATE.get();
+    let before = state.pending.borrow().len();
     state.pending.borrow_mut().retain(|pending| !join(pending));
+    let joined = state.pending.borrow().len() != before;
     let mut changed = false;
     for place in state.places.borrow().iter() {
         let swept = place.worker.sweep(&process::alive, &process::clock());
@@ -193,7 +205,8 @@ fn round() {
         }
         changed |= swept.slots != 0 || place.expire();
     }
-    if changed {
+    // A merge that the master left tells something too.
+    if changed | joined {
         wake_all();
     }
     if let Some(timer) = state.round.borrow().as_ref() {
@@ -212,5 +225,5 @@ fn woken() {
 
 /// Graceful shutdown begins.
 fn exiting() {
-    task::wake_all();
+    task::exiting();
 }

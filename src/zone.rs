@@ -11,6 +11,7 @@ use peerage_core::snapshot::{Header, Loaded};
 use peerage_core::upstream::Defaults;
 use peerage_zone::{Cursor, Format, Merged};
 
+use crate::audit;
 use crate::conf::{Main, Zone, zone::Memory};
 use crate::ffi::cycle::Cycle;
 use crate::ffi::global::Global;
@@ -140,6 +141,7 @@ pub(crate) fn load(zone: &Zone, main: &Main, cycle: Cycle<'_>) {
     }
     let merged = master.merge(&main.declared(zone), &process::clock(), &mut wait);
     report(zone, &merged, log);
+    audit::write(&zone.name, &merged.said);
     zone.set_unmerged(merged.busy);
     zone.set_conflicts(merged.conflicts);
     if merged.busy {
@@ -193,6 +195,7 @@ fn contents(old: &Zone) -> Option<Loaded> {
     let pid = process::pid();
     let reader = memory.zone.worker(pid, process::started(pid), &memory.format)?;
     let (revision, next_id) = (memory.zone.revision(), memory.zone.next_id());
+    let hosts = reader.hosts();
     let mut upstreams = Vec::new();
     let mut cursor = Cursor::default();
     loop {
@@ -204,7 +207,7 @@ fn contents(old: &Zone) -> Option<Loaded> {
     }
     reader.leave();
     let header = Some(Header::new(&old.name, revision, next_id, process::clock().msec));
-    Some(Loaded { header, upstreams, damage: None })
+    Some(Loaded { header, hosts, upstreams, damage: None })
 }
 
 /// The defaults of upstreams that no block declares: those of the zone's keyed blocks.

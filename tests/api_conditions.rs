@@ -1,4 +1,4 @@
-//! Writes under a condition: `If-Match` and `If-None-Match: *`. (CASES 9, CONTRACT 4.)
+//! Writes under a condition: `If-Match` and `If-None-Match`. (CASES 9, CONTRACT 4.)
 
 mod support;
 
@@ -53,6 +53,22 @@ fn a_stale_if_match_is_412_and_changes_nothing() {
         let path = format!("{ONE}/down?reason={i}");
         let reply = api.with("If-Match", &tags).call("POST", &path, None);
         assert_eq!((reply.status, &reply.json()["changed"]), (200, &json!(true)), "{tags}");
+    }
+}
+
+#[test]
+fn a_write_is_done_unless_the_upstream_has_one_of_the_tags_of_if_none_match() {
+    let nginx = start(1);
+    let api = nginx.api();
+    let tag = etag(&api);
+    for tags in [tag.clone(), format!("\"x\", W/{tag}")] {
+        let reply = api.with("If-None-Match", &tags).call("POST", &format!("{ONE}/down"), None);
+        assert_eq!((reply.status, &reply.json()["etag"]), (412, &json!(tag)), "{tags}");
+    }
+    assert_eq!(etag(&api), tag);
+    for (path, body) in [(ONE, json!({"weight": 9})), ("upstreams/new", json!({"servers": []}))] {
+        let reply = api.with("If-None-Match", "\"x\"").call("PUT", path, Some(&body));
+        assert!(matches!(reply.status, 200 | 201), "{path}: {}", reply.text());
     }
 }
 

@@ -143,7 +143,8 @@ fn memcheck_finds_nothing_that_it_does_not_find_in_stock_nginx() {
         "peerage_zone main 1m state={{prefix}}/main.json; {PROXY}
          upstream app {{ peerage main; server {{b1}} max_fails=0; server {{b2}} max_fails=0; keepalive 4; }} {SERVER}"
     );
-    let conf = with(Nginx::builder(), ours).with_api("write=on").file("known", known);
+    // The build whose Rust objects lie in the heap that memcheck knows.
+    let conf = with(Nginx::faulty(), ours).with_api("write=on").file("known", known);
     let known = format!("--suppressions={}", conf.prefix().join("known").display());
     let mut nginx = checked(conf, &[&known]).start();
     proxy_story(&nginx, &b1);

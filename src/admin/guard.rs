@@ -1,4 +1,4 @@
-//! `If-Match` and `If-None-Match: *` of a write.
+//! `If-Match` and `If-None-Match` of a write.
 
 use peerage_core::api::error::{Code, Problem};
 use peerage_core::api::render;
@@ -9,6 +9,8 @@ use peerage_core::upstream::{ServerSel, Upstream};
 pub(super) struct Guard {
     /// Entity tags, one of which must be the upstream's; `*` is any.
     tags: Option<String>,
+    /// Entity tags, none of which may be the upstream's.
+    other: Option<String>,
     /// It must not be there yet.
     absent: bool,
 }
@@ -16,10 +18,20 @@ pub(super) struct Guard {
 impl Guard {
     /// Reads the headers.
     pub(super) fn of(if_match: Option<&[u8]>, if_none_match: Option<&[u8]>) -> Self {
-        Self {
-            tags: if_match.map(|tags| String::from_utf8_lossy(tags).into_owned()),
-            absent: if_none_match.is_some_and(|tags| tags.trim_ascii() == b"*"),
+        let text = |tags: &[u8]| String::from_utf8_lossy(tags).trim().to_owned();
+        let other = if_none_match.map(text);
+        let absent = other.as_deref() == Some("*");
+        Self { tags: if_match.map(text), other: other.filter(|_| !absent), absent }
+    }
+
+    /// Refuses what is asked of a write that is not to one upstream.
+    pub(super) fn refuse(&self) -> Result<(), Problem> {
+        if self.tags.is_none() && self.other.is_none() && !self.absent {
+            return Ok(());
         }
+        let detail = "If-Match and If-None-Match are for writes to one upstream; a batch has \
+                      \"if_revision\"";
+        Err(Problem::new(Code::BadParameter, detail))
     }
 
     /// Checks against the upstream as it is; `sel` is the server that the write is about.
@@ -32,19 +44,27 @@ impl Guard {
         if self.absent && there {
             return Err(Problem::new(Code::Exists, "it exists, and If-None-Match is *"));
         }
-        let Some(tags) = &self.tags else { return Ok(()) };
         let tag = now.map(render::etag);
-        let fits = tags.split(',').map(str::trim).any(|asked| match &tag {
-            Some(tag) => asked == "*" || asked.strip_prefix("W/").unwrap_or(asked) == tag,
-            None => false,
-        });
-        if fits {
-            return Ok(());
-        }
-        let problem = Problem::new(Code::Stale, "the upstream is not the one that If-Match names");
+        let detail = match (&self.tags, &self.other) {
+            (Some(tags), _) if !names(tags, tag.as_deref()) => {
+                "the upstream is not the one that If-Match names"
+            }
+            (_, Some(tags)) if names(tags, tag.as_deref()) => {
+                "the upstream is one that If-None-Match names"
+            }
+            _ => return Ok(()),
+        };
+        let problem = Problem::new(Code::Stale, detail);
         Err(match tag {
             Some(tag) => problem.with("etag", tag),
             None => problem,
         })
     }
+}
+
+/// Tells whether a list of entity tags has this one; `*` is any, and nothing has none.
+fn names(tags: &str, tag: Option<&str>) -> bool {
+    let Some(tag) = tag else { return false };
+    let mut tags = tags.split(',').map(str::trim);
+    tags.any(|asked| asked == "*" || asked.strip_prefix("W/").unwrap_or(asked) == tag)
 }

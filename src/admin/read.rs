@@ -32,10 +32,10 @@ pub(super) fn list(
 }
 
 /// `GET v1/upstreams/{u}`
-pub(super) fn upstream(zone: &Zone, name: &UpstreamName) -> Result<Answer, Problem> {
+pub(super) fn upstream(zone: &Rc<Zone>, name: &UpstreamName) -> Result<Answer, Problem> {
     let seen = read(zone, name)?;
     let (etag, revision) = (render::etag(&seen.upstream), seen.revision);
-    let whole = Whole { zone: zone.name.clone(), seen, at: 0 };
+    let whole = Whole { zone: Rc::clone(zone), seen, at: 0 };
     let mut answer = answer::at_revision(answer::json(200, Box::new(whole)), revision);
     answer.headers.push(("ETag", etag));
     Ok(answer)
@@ -45,14 +45,19 @@ pub(super) fn upstream(zone: &Zone, name: &UpstreamName) -> Result<Answer, Probl
 pub(super) fn server(zone: &Zone, name: &UpstreamName, sel: &ServerSel) -> Result<Answer, Problem> {
     let seen = read(zone, name)?;
     let at = seen.upstream.position(sel);
-    let found = at.and_then(|at| Some((seen.upstream.servers.get(at)?, seen.live.get(at)?)));
-    let Some((server, live)) = found else {
+    let Some(line) = at.and_then(|at| shown(zone, &seen).server(at)) else {
         let detail = format!("server \"{sel}\" not found in upstream \"{name}\"");
         return Err(Problem::new(Code::ServerNotFound, detail));
     };
     let mut body = Vec::with_capacity(1024);
-    render::server(&mut body, server, &seen.upstream.limits(server), live);
+    render::server(&mut body, &line);
     Ok(answer::at_revision(answer::json(200, Box::new(body)), seen.revision))
+}
+
+/// What is seen of an upstream, to be rendered.
+pub(super) fn shown<'a>(zone: &'a Zone, seen: &'a Seen) -> Shown<'a> {
+    let Seen { upstream, live, hosts, revision } = seen;
+    Shown { zone: &zone.name, revision: *revision, upstream, live, hosts }
 }
 
 fn read(zone: &Zone, name: &UpstreamName) -> Result<Seen, Problem> {
@@ -64,38 +69,27 @@ fn read(zone: &Zone, name: &UpstreamName) -> Result<Seen, Problem> {
 
 /// One upstream with its servers.
 struct Whole {
-    zone: String,
+    zone: Rc<Zone>,
     seen: Seen,
     /// Servers that are written; 0: nothing is.
     at: usize,
 }
 
-impl Whole {
-    fn shown(&self) -> Shown<'_> {
-        Shown {
-            zone: &self.zone,
-            revision: self.seen.revision,
-            upstream: &self.seen.upstream,
-            live: &self.seen.live,
-        }
-    }
-}
-
 impl Producer for Whole {
     fn fill(&mut self, out: &mut Vec<u8>) -> Step {
+        let shown = shown(&self.zone, &self.seen);
         if self.at == 0 {
-            render::upstream_open(out, &self.shown());
+            render::upstream_open(out, &shown);
         }
-        let upstream = &self.seen.upstream;
-        let servers = upstream.servers.iter().zip(&self.seen.live);
-        for (i, (server, live)) in servers.enumerate().skip(self.at).take(PIECE) {
-            if i > 0 {
+        for _ in 0..PIECE {
+            let Some(line) = shown.server(self.at) else { break };
+            if self.at > 0 {
                 out.push(b',');
             }
-            render::server(out, server, &upstream.limits(server), live);
-            self.at = i + 1;
+            render::server(out, &line);
+            self.at += 1;
         }
-        if self.at < upstream.servers.len().min(self.seen.live.len()) {
+        if shown.server(self.at).is_some() {
             return Step::More;
         }
         out.extend_from_slice(render::UPSTREAM_CLOSE);
@@ -134,15 +128,14 @@ impl Producer for List {
         let Some(seen) = self.worker.read(&name, &process::clock()) else { return Step::More };
         render::list_key(out, &name, self.first);
         self.first = false;
-        let whole = Whole { zone: self.zone.name.clone(), seen, at: 0 };
         if self.servers {
-            self.now = Some(whole);
+            self.now = Some(Whole { zone: Rc::clone(&self.zone), seen, at: 0 });
         } else {
-            render::upstream(out, &whole.shown(), Servers::Without);
+            render::upstream(out, &shown(&self.zone, &seen), Servers::Without);
         }
         Step::More
     }
 }
 
 /// Servers in one go.
-const PIECE: usize = 16;
+pub(super) const PIECE: usize = 16;

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use peerage_core::api::error::Problem;
+use peerage_core::api::openapi;
 use peerage_core::merge::Conflict;
 use peerage_core::name::UpstreamName;
 use peerage_core::time::iso;
@@ -28,6 +29,12 @@ struct Root {
 
 #[derive(Serialize)]
 struct Links {
+    batch: &'static str,
+    events: &'static str,
+    hosts: &'static str,
+    openapi: &'static str,
+    ready: &'static str,
+    servers: &'static str,
     upstreams: &'static str,
     zones: &'static str,
 }
@@ -53,7 +60,16 @@ pub(super) fn root(main: &Main, bound: Option<&Rc<Zone>>) -> Answer {
         .collect();
     let revision = if let [only] = &zones[..] { only.revision } else { None };
     let answer = json(&Root {
-        links: Links { upstreams: "upstreams", zones: "zones/{zone}" },
+        links: Links {
+            batch: "batch",
+            events: "events",
+            hosts: "hosts/{ip}",
+            openapi: "openapi.json",
+            ready: "ready",
+            servers: "servers",
+            upstreams: "upstreams",
+            zones: "zones/{zone}",
+        },
         version: env!("CARGO_PKG_VERSION"),
         build: build::RUNNING,
         build_on_disk: build::on_disk(),
@@ -65,6 +81,11 @@ pub(super) fn root(main: &Main, bound: Option<&Rc<Zone>>) -> Answer {
         Some(revision) => answer::at_revision(answer, revision),
         None => answer,
     }
+}
+
+/// `GET v1/openapi.json`
+pub(super) fn document() -> Answer {
+    answer::json(200, Box::new(openapi::DOCUMENT.as_bytes().to_vec()))
 }
 
 #[derive(Serialize)]

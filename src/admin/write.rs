@@ -3,17 +3,17 @@
 use std::rc::Rc;
 
 use peerage_core::api::error::{Code, Problem};
-use peerage_core::api::render;
+use peerage_core::api::render::{self, Line};
 use peerage_core::change::{Actor, Change};
 use peerage_core::name::UpstreamName;
-use peerage_core::server::{AdminState, Origin, Server};
-use peerage_core::state;
+use peerage_core::server::{Admin, AdminState, Limits, Origin, Server};
+use peerage_core::state::{self, Live};
 use peerage_core::upstream::{ServerSel, Upstream};
 use peerage_zone::{Attempt, Drain, Env, Mark, Worker};
 use serde_json::Value;
 
-use super::answer;
 use super::guard::Guard;
+use super::{answer, read};
 use crate::conf::Zone;
 use crate::ffi::conf;
 use crate::ffi::output::Answer;
@@ -78,30 +78,27 @@ impl Write {
     }
 
     fn attempt(&mut self, r: Request<'_>, since: u64) -> Turn {
-        let Some(worker) = self.zone.worker() else { return self.later(since) };
+        let Some(worker) = self.zone.worker() else { return later(&self.zone, since) };
         let clock = process::clock();
         let main = conf::main(r);
         let env = Env {
             clock: &clock,
             actor: self.actor.clone(),
             origin: Origin::Api,
-            named: main.names(&self.zone, self.name.as_str()),
+            named: &|name| main.names(&self.zone, name.as_str()),
             keyed: zone::keyed_defaults(&self.zone, main),
         };
         let holds = |now: Option<&Upstream>| self.guard.check(now, self.sel()).is_ok();
         match worker.change_if(&self.name, &self.change, &env, &holds) {
-            Attempt::Busy => self.later(since),
+            Attempt::Busy => later(&self.zone, since),
             Attempt::Refused(error) => Turn::Answer(answer::problem(&error.into())),
             Attempt::Unmet(now) => match self.guard.check(now.as_deref(), self.sel()) {
-                Ok(()) => self.later(since),
+                Ok(()) => later(&self.zone, since),
                 Err(problem) => Turn::Answer(answer::problem(&problem)),
             },
             Attempt::NoRoom { need, free } => {
-                report_full(&self.zone.name, &self.name);
-                let problem = Problem::new(Code::NoRoom, "the zone has no room for this")
-                    .with("needed", need)
-                    .with("free", free);
-                Turn::Answer(answer::problem(&problem))
+                let what = format!("upstream \"{}\"", self.name);
+                Turn::Answer(answer::problem(&no_room(&self.zone, &what, need, free)))
             }
             Attempt::Done { revision, changed, created, upstream, mark } => {
                 let server = self.sel().and_then(|sel| upstream.as_ref()?.find(sel));
@@ -122,18 +119,6 @@ impl Write {
                 }
             }
         }
-    }
-
-    /// Tries again in a moment, for 2 s in all.
-    fn later(&self, since: u64) -> Turn {
-        if self.zone.memory().is_some_and(|memory| memory.zone.is_moved()) {
-            let text = "the zone has moved, new connections reach it";
-            return Turn::Answer(answer::problem(&Problem::new(Code::Moving, text)));
-        }
-        if timer::now() - since < PATIENCE_MS {
-            return Turn::Wait(1);
-        }
-        Turn::Answer(answer::problem(&Problem::new(Code::Busy, "another writer holds the zone")))
     }
 
     /// Looks whether what the client waits for has come.
@@ -197,16 +182,15 @@ impl Write {
         let seen = worker.read(&self.name, &process::clock());
         let found = seen.as_ref().and_then(|seen| {
             let at = seen.upstream.position(&ServerSel::Id(id))?;
-            Some((&seen.upstream, &seen.upstream.servers[at], seen.live.get(at)?))
+            read::shown(&self.zone, seen).server(at)
         });
-        let Some((upstream, server, live)) = found else {
+        let Some(Line { server, limits, live, host }) = found else {
             return Look::Never(problem("the server was removed meanwhile".to_owned()));
         };
-        let limits = upstream.limits(server);
-        if state::eligible(server.admin.state, &limits, &live.facts) {
+        if is_ready(server, &limits, live, host) {
             return Look::Come("ready");
         }
-        let Some(why) = state::verdict(server, &limits, &live.facts).1 else {
+        let Some(why) = state::verdict(server, host, &limits, &live.facts).1 else {
             return Look::NotYet(problem("the server is not eligible".to_owned()));
         };
         let detail = format!("the server is not eligible: {}", why.text);
@@ -217,9 +201,7 @@ impl Write {
     fn answer(&self, worker: &Worker, done: &Done, member: Option<(&str, Value)>) -> Answer {
         let seen = worker.read(&self.name, &process::clock());
         let server = seen.as_ref().and_then(|seen| {
-            let at = seen.upstream.position(self.sel()?)?;
-            let server = &seen.upstream.servers[at];
-            Some((server, seen.upstream.limits(server), seen.live.get(at)?))
+            read::shown(&self.zone, seen).server(seen.upstream.position(self.sel()?)?)
         });
         let mut extra: Vec<(&str, Value)> = member.into_iter().collect();
         if let Some(text) = super::flush::trouble(&self.zone) {
@@ -291,8 +273,37 @@ impl Task for Write {
     }
 }
 
-/// One line a minute about a full zone.
-fn report_full(zone: &str, upstream: &UpstreamName) {
+/// Tells whether a server takes new requests.
+pub(super) fn is_ready(
+    server: &Server,
+    limits: &Limits,
+    live: &Live,
+    host: Option<&Admin>,
+) -> bool {
+    host.is_none() && state::eligible(server.admin.state, limits, &live.facts)
+}
+
+/// Tries again in a moment, for 2 s in all.
+pub(super) fn later(zone: &Zone, since: u64) -> Turn {
+    if zone.memory().is_some_and(|memory| memory.zone.is_moved()) {
+        let text = "the zone has moved, new connections reach it";
+        return Turn::Answer(answer::problem(&Problem::new(Code::Moving, text)));
+    }
+    if timer::now() - since < PATIENCE_MS {
+        return Turn::Wait(1);
+    }
+    Turn::Answer(answer::problem(&Problem::new(Code::Busy, "another writer holds the zone")))
+}
+
+/// The answer where the zone is full, with one line a minute in the log.
+pub(super) fn no_room(zone: &Zone, what: &str, need: u64, free: u64) -> Problem {
+    report_full(&zone.name, what);
+    Problem::new(Code::NoRoom, "the zone has no room for this")
+        .with("needed", need)
+        .with("free", free)
+}
+
+fn report_full(zone: &str, what: &str) {
     use std::cell::Cell;
 
     use crate::ffi::global::Global;
@@ -301,11 +312,11 @@ fn report_full(zone: &str, upstream: &UpstreamName) {
     let (last, now) = (LAST.get(), timer::now());
     if last.get().is_none_or(|at| now - at >= 60_000) {
         last.set(Some(now));
-        log!(Crit, "zone \"{zone}\" is full, upstream \"{upstream}\" not changed");
+        log!(Crit, "zone \"{zone}\" is full, {what} not changed");
     }
 }
 
 /// How long a write tries while another one holds the zone.
 const PATIENCE_MS: u64 = 2_000;
 /// Between two looks at what a client waits for; a wake-up comes earlier.
-const LOOK_MS: u64 = 50;
+pub(super) const LOOK_MS: u64 = 50;

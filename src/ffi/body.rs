@@ -34,6 +34,49 @@ pub(super) fn collect(r: Request<'_>, limit: usize) -> Result<Vec<u8>, BodyError
     Ok(body)
 }
 
+/// Appends the next bytes of the body that nginx has read, at most `max` from offset `at`; nothing
+/// at its end. The body may be far longer than what is in memory.
+pub(crate) fn piece(
+    r: Request<'_>,
+    at: u64,
+    max: usize,
+    body: &mut Vec<u8>,
+) -> Result<usize, BodyError> {
+    let r: *mut ngx_http_request_t = r.as_ptr();
+    let mut skip = at;
+    // SAFETY: as in `collect`; its buffers live as long as the request's pool.
+    unsafe {
+        if (*r).request_body.is_null() {
+            return Ok(0);
+        }
+        let mut link = (*(*r).request_body).bufs;
+        while let Some(chain) = link.as_ref() {
+            let buf = *chain.buf;
+            let length = match buf.in_file() {
+                0 => buf.last.offset_from(buf.pos).max(0) as u64,
+                _ => u64::try_from(buf.file_last - buf.file_pos).unwrap_or(0),
+            };
+            if skip >= length {
+                skip -= length;
+                link = chain.next;
+                continue;
+            }
+            let take = usize::try_from(length - skip).unwrap_or(max).min(max);
+            let mut part = buf;
+            if buf.in_file() == 0 {
+                part.pos = buf.pos.add(skip as usize);
+                part.last = part.pos.add(take);
+            } else {
+                part.file_pos += skip as libc::off_t;
+                part.file_last = part.file_pos + take as libc::off_t;
+            }
+            append(&raw mut part, usize::MAX, body)?;
+            return Ok(take);
+        }
+    }
+    Ok(0)
+}
+
 /// Appends what one buffer holds.
 ///
 /// # Safety

@@ -9,14 +9,16 @@ use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
 use nginx_sys::{
-    NGX_ERROR, NGX_LOG_EMERG, NGX_OK, ngx_conf_full_name, ngx_conf_log_error, ngx_conf_t,
-    ngx_http_compile_complex_value, ngx_http_compile_complex_value_t, ngx_http_complex_value,
-    ngx_http_complex_value_t, ngx_http_conf_ctx_t, ngx_http_core_loc_conf_t, ngx_http_core_module,
-    ngx_http_get_flushed_variable, ngx_http_module, ngx_http_request_t, ngx_http_upstream_module,
-    ngx_http_upstream_srv_conf_t, ngx_palloc, ngx_pcalloc, ngx_pool_t, ngx_str_t, ngx_uint_t,
+    NGX_ERROR, NGX_LOG_EMERG, NGX_OK, ngx_conf_full_name, ngx_conf_log_error, ngx_conf_open_file,
+    ngx_conf_t, ngx_http_compile_complex_value, ngx_http_compile_complex_value_t,
+    ngx_http_complex_value, ngx_http_complex_value_t, ngx_http_conf_ctx_t,
+    ngx_http_core_loc_conf_t, ngx_http_core_module, ngx_http_get_flushed_variable, ngx_http_module,
+    ngx_http_request_t, ngx_http_upstream_module, ngx_http_upstream_srv_conf_t, ngx_palloc,
+    ngx_pcalloc, ngx_pool_t, ngx_str_t, ngx_uint_t,
 };
 
 use super::cycle::{Cycle, Home};
+use super::file::File;
 use super::log::printable;
 use super::module::ngx_http_peerage_module;
 use super::request::Request;
@@ -97,6 +99,18 @@ impl<'a> Conf<'a> {
             return Err(Refused(None));
         }
         Ok(String::from_utf8_lossy(name.as_bytes()).into_owned())
+    }
+
+    /// A file that is opened with this configuration, and anew at USR1; relative paths are below
+    /// the prefix.
+    pub(crate) fn open_file(&self, path: &str) -> Result<File, Refused> {
+        // SAFETY: the name is copied into the configuration's pool, where nginx may keep it; the
+        // file is in the list of the cycle that this configuration becomes.
+        unsafe {
+            let mut name = copy((*self.as_ptr()).pool, path.as_bytes()).ok_or(Refused(None))?;
+            let file = ngx_conf_open_file((*self.as_ptr()).cycle, &raw mut name);
+            Ok(File::from_raw(NonNull::new(file).ok_or(Refused(None))?))
+        }
     }
 
     /// The cycle that this configuration becomes.

@@ -13,6 +13,7 @@ pub(crate) mod cycle;
 #[cfg(any(feature = "panic", feature = "points"))]
 pub(crate) mod faults;
 pub(crate) mod fence;
+pub(crate) mod file;
 pub(crate) mod filter;
 pub(crate) mod global;
 pub(crate) mod log;

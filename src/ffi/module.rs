@@ -64,7 +64,7 @@ static CONTEXT: Table<ngx_http_module_t> = Table(UnsafeCell::new(ngx_http_module
     merge_loc_conf: Some(merge_loc_conf),
 }));
 
-static COMMANDS: Table<[ngx_command_t; 7]> = Table(UnsafeCell::new([
+static COMMANDS: Table<[ngx_command_t; 8]> = Table(UnsafeCell::new([
     command(c"peerage_zone", NGX_HTTP_MAIN_CONF | NGX_CONF_2MORE, zone, NGX_HTTP_MAIN_CONF_OFFSET),
     command(c"peerage", NGX_HTTP_UPS_CONF | NGX_CONF_1MORE, peerage, NGX_HTTP_SRV_CONF_OFFSET),
     command(
@@ -85,6 +85,7 @@ static COMMANDS: Table<[ngx_command_t; 7]> = Table(UnsafeCell::new([
         method,
         NGX_HTTP_SRV_CONF_OFFSET,
     ),
+    command(c"peerage_log", NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, log, NGX_HTTP_MAIN_CONF_OFFSET),
     command(c"peerage_api", NGX_HTTP_LOC_CONF | NGX_CONF_ANY, api, NGX_HTTP_LOC_CONF_OFFSET),
     ngx_command_t::empty(),
 ]));
@@ -127,6 +128,7 @@ directive!(peerage, crate::conf::block::set);
 directive!(server, crate::conf::block::server);
 directive!(defaults, crate::conf::block::defaults);
 directive!(method, crate::conf::block::method);
+directive!(log, crate::conf::log::set);
 directive!(api, crate::conf::api::set);
 
 callback! {

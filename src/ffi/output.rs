@@ -8,10 +8,10 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use nginx_sys::{
-    NGX_AGAIN, NGX_ERROR, NGX_OK, ngx_add_timer, ngx_buf_t, ngx_chain_t, ngx_handle_write_event,
-    ngx_http_core_loc_conf_t, ngx_http_core_module, ngx_http_output_filter, ngx_http_request_t,
-    ngx_http_send_header, ngx_int_t, ngx_list_push, ngx_pcalloc, ngx_pnalloc, ngx_str_t,
-    ngx_table_elt_t, ngx_uint_t, off_t,
+    NGX_AGAIN, NGX_ERROR, NGX_OK, ngx_add_timer, ngx_buf_t, ngx_chain_t, ngx_del_timer,
+    ngx_handle_write_event, ngx_http_core_loc_conf_t, ngx_http_core_module, ngx_http_output_filter,
+    ngx_http_request_t, ngx_http_send_header, ngx_int_t, ngx_list_push, ngx_pcalloc, ngx_pnalloc,
+    ngx_str_t, ngx_table_elt_t, ngx_uint_t, off_t,
 };
 
 use super::request::Request;
@@ -21,6 +21,9 @@ use super::request::Request;
 pub(crate) enum Step {
     /// Ask again.
     More,
+    /// Nothing for now: what there is goes out. Ask again when the worker is woken, or after so
+    /// many milliseconds.
+    Wait(u64),
     /// That was all.
     End,
 }
@@ -29,6 +32,11 @@ pub(crate) enum Step {
 pub(crate) trait Producer {
     /// Appends the next piece.
     fn fill(&mut self, out: &mut Vec<u8>) -> Step;
+
+    /// Whether it goes on until the client goes away: an exiting worker cuts it off.
+    fn is_endless(&self) -> bool {
+        false
+    }
 }
 
 /// A text that is already there.
@@ -57,6 +65,8 @@ pub(super) enum Progress {
     Blocked,
     /// Its next slice of time.
     Slice,
+    /// Something to say: a wake-up, or so many milliseconds.
+    Idle(u64),
 }
 
 /// An answer on its way. It owns the bytes that nginx's buffers point at, so it lives until the
@@ -71,6 +81,11 @@ pub(super) struct Output {
 impl Output {
     pub(super) fn new(answer: Answer) -> Self {
         Self { answer, data: Vec::new(), buf: ptr::null_mut(), header_sent: false }
+    }
+
+    /// Whether it goes on until the client goes away.
+    pub(super) fn is_endless(&self) -> bool {
+        self.answer.body.is_endless()
     }
 
     /// Makes and sends as much as one slice allows.
@@ -100,6 +115,12 @@ impl Output {
                 return Progress::Done(rc);
             }
         }
+        if let Step::Wait(ms) = step
+            && self.data.is_empty()
+            && !self.buf.is_null()
+        {
+            return Progress::Idle(ms);
+        }
         let rc = self.send(r, step);
         if step == Step::End || rc == NGX_ERROR as ngx_int_t {
             return Progress::Done(rc);
@@ -107,7 +128,10 @@ impl Output {
         if rc == NGX_AGAIN as ngx_int_t || self.is_busy(raw) {
             return Progress::Blocked;
         }
-        Progress::Slice
+        match step {
+            Step::Wait(ms) => Progress::Idle(ms),
+            Step::More | Step::End => Progress::Slice,
+        }
     }
 
     /// Fills `data` with the next slice. A subrequest's answer is made at once: nginx keeps its
@@ -117,8 +141,12 @@ impl Output {
         let begun = Instant::now();
         loop {
             let step = self.answer.body.fill(&mut self.data);
-            if step == Step::End {
-                return step;
+            match step {
+                Step::End => return step,
+                // Nobody would wake a subrequest: it ends with what there is.
+                Step::Wait(_) if r.is_subrequest() => return Step::End,
+                Step::Wait(_) => return step,
+                Step::More => {}
             }
             let over = self.data.len() >= SLICE_BYTES || begun.elapsed() >= SLICE_TIME;
             if over && !r.is_subrequest() {
@@ -155,7 +183,7 @@ impl Output {
             (buf.end, buf.last) = (range.end, range.end);
             // An empty buffer is one that only carries its flags.
             buf.set_temporary(u32::from(!self.data.is_empty()));
-            buf.set_flush(u32::from(step == Step::More));
+            buf.set_flush(u32::from(step != Step::End));
             buf.set_last_buf(u32::from(step == Step::End && !r.is_subrequest()));
             buf.set_last_in_chain(u32::from(step == Step::End));
             if self.data.is_empty() && r.is_subrequest() {
@@ -178,7 +206,7 @@ impl Output {
             (*out).content_type_lowcase = ptr::null_mut();
             (*out).content_length_n = match step {
                 Step::End => self.data.len() as off_t,
-                Step::More => -1,
+                Step::More | Step::Wait(_) => -1,
             };
         }
         // An ETag answers GET's conditions. For a write they were decided before, on what was
@@ -241,6 +269,17 @@ pub(super) fn guard_write(r: Request<'_>) {
         let wev = (*(*raw).connection).write;
         if (*wev).delayed() == 0 {
             ngx_add_timer(wev, (*core_conf(raw)).send_timeout);
+        }
+    }
+}
+
+/// Takes `send_timeout` back: everything is out, and nothing more is to be said for now.
+pub(super) fn calm_write(r: Request<'_>) {
+    // SAFETY: a living request has its connection and events.
+    unsafe {
+        let wev = (*(*r.as_ptr()).connection).write;
+        if (*wev).delayed() == 0 && (*wev).timer_set() != 0 {
+            ngx_del_timer(wev);
         }
     }
 }

@@ -26,7 +26,7 @@ use super::timer::{Kind, Timer};
 
 /// What a task wants next.
 pub(crate) enum Turn {
-    /// Another turn after so many milliseconds, or earlier when the worker is woken.
+    /// Another turn after so many milliseconds, at least one, or earlier when the worker is woken.
     Wait(u64),
     /// The end.
     Answer(Answer),
@@ -45,15 +45,19 @@ pub(crate) enum Body {
     Discard,
     /// It is read whole, up to so many bytes.
     Read(usize),
+    /// nginx reads it whole, and the task takes it in pieces: [`super::body::piece`].
+    Keep,
 }
 
 /// Makes the task when the body is there.
 type Start = Box<dyn FnOnce(Request<'_>, Result<Vec<u8>, BodyError>) -> Box<dyn Task>>;
 
 enum Phase {
-    Body(Start, usize),
+    Body(Start, Option<usize>),
     Task(Box<dyn Task>),
     Output(Output),
+    /// An answer that has nothing to say for now.
+    Listening(Output),
     /// It is having its turn, or is over.
     Idle,
     /// Over; the answer's bytes are kept for nginx's own writer.
@@ -78,8 +82,8 @@ pub(crate) fn run(
 ) -> ngx_int_t {
     let raw = r.as_ptr();
     let limit = match body {
-        Body::Discard => 0,
-        Body::Read(limit) => limit,
+        Body::Discard | Body::Keep => None,
+        Body::Read(limit) => Some(limit),
     };
     let Some(inner) = attach(r, Phase::Body(Box::new(start), limit)) else {
         return NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t;
@@ -92,9 +96,9 @@ pub(crate) fn run(
                 return rc;
             }
             add_reference(r);
-            inner.begin(r, |_| Ok(Vec::new()));
+            inner.begin(r);
         }
-        Body::Read(_) => {
+        Body::Read(_) | Body::Keep => {
             // SAFETY: as above; it adds its own reference, and takes it back where it fails.
             let rc = unsafe { ngx_http_read_client_request_body(raw, Some(body_is_there)) };
             if rc >= SPECIAL_RESPONSE {
@@ -117,25 +121,40 @@ pub(crate) fn noted(r: Request<'_>) -> Option<String> {
     find(r)?.note.borrow().clone()
 }
 
-/// Gives every waiting task a turn.
+/// Gives every waiting task a turn, and every listening one.
 pub(crate) fn wake_all() {
-    let waiting: Vec<_> = WAITING.get().borrow().iter().filter_map(Weak::upgrade).collect();
-    for inner in waiting {
-        if matches!(*inner.phase.borrow(), Phase::Task(_)) {
+    for inner in waiting() {
+        if matches!(*inner.phase.borrow(), Phase::Task(_) | Phase::Listening(_)) {
             inner.event();
         }
     }
 }
 
+/// The worker is to exit: whoever waits has a turn, and endless answers that their clients do not
+/// take are cut off.
+pub(crate) fn exiting() {
+    wake_all();
+    for inner in waiting() {
+        let cut = match &*inner.phase.borrow() {
+            Phase::Output(output) => output.is_endless(),
+            _ => false,
+        };
+        if cut {
+            inner.cut();
+        }
+    }
+}
+
+fn waiting() -> Vec<Rc<Inner>> {
+    WAITING.get().borrow().iter().filter_map(Weak::upgrade).collect()
+}
+
 impl Inner {
     /// The body is there.
-    fn begin(
-        self: &Rc<Self>,
-        r: Request<'_>,
-        body: impl FnOnce(usize) -> Result<Vec<u8>, BodyError>,
-    ) {
+    fn begin(self: &Rc<Self>, r: Request<'_>) {
         let Phase::Body(start, limit) = self.phase.replace(Phase::Idle) else { return };
-        let task = fence::guard("request", None, || Some(start(r, body(limit))));
+        let body = || limit.map_or_else(|| Ok(Vec::new()), |limit| body::collect(r, limit));
+        let task = fence::guard("request", None, || Some(start(r, body())));
         match task {
             Some(task) => {
                 self.phase.replace(Phase::Task(task));
@@ -145,8 +164,18 @@ impl Inner {
         }
     }
 
-    /// A timer or a wake-up: what nginx does around an event of a request, and a step.
+    /// A timer or a wake-up: a step.
     fn event(self: &Rc<Self>) {
+        self.as_event(|r| self.step(r));
+    }
+
+    /// Ends the request as if its client had gone.
+    fn cut(self: &Rc<Self>) {
+        self.as_event(|r| self.finalize(r, ERROR));
+    }
+
+    /// What nginx does around an event of a request.
+    fn as_event(&self, act: impl FnOnce(Request<'_>)) {
         let raw = self.r.get();
         if raw.is_null() {
             return;
@@ -159,7 +188,7 @@ impl Inner {
             let context = (*(*connection).log).data.cast::<ngx_http_log_ctx_t>();
             (*context).current_request = raw;
         }
-        self.step(r);
+        act(r);
         // SAFETY: nginx keeps a connection's memory; the call itself looks whether it was closed.
         unsafe { ngx_http_run_posted_requests(connection) };
     }
@@ -178,7 +207,7 @@ impl Inner {
                 Some(Turn::Answer(answer)) => self.output(r, Output::new(answer)),
                 None => self.finalize(r, NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t),
             },
-            Phase::Output(output) => self.output(r, output),
+            Phase::Output(output) | Phase::Listening(output) => self.output(r, output),
             other => {
                 self.phase.replace(other);
             }
@@ -198,7 +227,9 @@ impl Inner {
         unsafe {
             let rev = (*(*raw).connection).read;
             if (*rev).pending_eof() != 0 && (*raw).discard_body() == 0 && !r.is_subrequest() {
-                self.phase.replace(Phase::Idle);
+                if let Phase::Listening(output) = self.phase.replace(Phase::Idle) {
+                    self.phase.replace(Phase::Over { _kept: Some(output) });
+                }
                 ngx_http_test_reading(raw);
                 return;
             }
@@ -214,6 +245,16 @@ impl Inner {
             self.finalize(r, rc);
             return;
         }
+        if let Progress::Idle(ms) = progress {
+            self.phase.replace(Phase::Listening(output));
+            output::calm_write(r);
+            self.park(r, ms);
+            return;
+        }
+        if output.is_endless() {
+            // On the list of those that an exiting worker ends.
+            self.with_timer(Timer::clear);
+        }
         self.phase.replace(Phase::Output(output));
         if !self.watch_client(r) {
             return;
@@ -226,7 +267,7 @@ impl Inner {
                     self.finalize(r, ERROR);
                 }
             }
-            Progress::Slice | Progress::Done(_) => {
+            Progress::Slice | Progress::Idle(_) | Progress::Done(_) => {
                 output::guard_write(r);
                 self.with_timer(Timer::post);
             }
@@ -260,7 +301,10 @@ impl Inner {
         }
         if !matches!(*self.phase.borrow(), Phase::Over { .. }) {
             let old = self.phase.replace(Phase::Idle);
-            let kept = if let Phase::Output(output) = old { Some(output) } else { None };
+            let kept = match old {
+                Phase::Output(output) | Phase::Listening(output) => Some(output),
+                _ => None,
+            };
             self.phase.replace(Phase::Over { _kept: kept });
         }
         // SAFETY: the task holds one reference to the request, which this gives back, once: no
@@ -340,7 +384,7 @@ callback! {
         // SAFETY: nginx calls it with the request it was given.
         let r = unsafe { Request::from_raw(r) };
         if let Some(inner) = find(r) {
-            inner.begin(r, |limit| body::collect(r, limit));
+            inner.begin(r);
         }
     }
 }

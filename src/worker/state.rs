@@ -255,7 +255,8 @@ impl Inner {
         let zone = self.worker.zone();
         let revision = zone.revision();
         let header = Header::new(&self.zone, revision, zone.next_id(), process::clock().msec);
-        let writer = Writer::begin(out, &header);
+        let mut writer = Writer::begin(out, &header);
+        writer.hosts(out, &self.worker.hosts());
         Making { revision, begun: timer::now(), cursor: Cursor::default(), writer }
     }
 

@@ -7,8 +7,10 @@
 //! A value given that already holds, by default or not, leaves what is stored as it is; so feeding
 //! an upstream with its own listing changes nothing.
 
-mod admin;
+pub(crate) mod admin;
 mod put;
+
+use std::net::IpAddr;
 
 use thiserror::Error;
 
@@ -225,6 +227,29 @@ pub enum ChangeError {
         /// Who gave it.
         by: String,
     },
+    /// Another reason stands on the host.
+    #[error("host {host} is {} for another reason: \"{reason}\" by \"{by}\"", .state.as_str())]
+    HostIfReason {
+        /// Which.
+        host: IpAddr,
+        /// Its admin state.
+        state: AdminState,
+        /// The reason that stands.
+        reason: String,
+        /// Who gave it.
+        by: String,
+    },
+    /// Too few would remain beside the host.
+    #[error("fewer than {min_up} eligible servers would remain in {}", names(.upstreams))]
+    HostMinUp {
+        /// Where.
+        upstreams: Vec<UpstreamName>,
+        /// As asked.
+        min_up: u32,
+    },
+    /// No server is on the host.
+    #[error("no server is on host {0}; missing=ok sets it for servers to come")]
+    NoHost(IpAddr),
     /// A block names it.
     #[error(
         "upstream \"{0}\" is named by a block of the configuration; force=1 removes it until the next reload"
@@ -283,6 +308,14 @@ pub fn apply(
             Ok(if over { Applied::Gone } else { Applied::Same })
         }
     }
+}
+
+/// The first of the names, for a person.
+fn names(upstreams: &[UpstreamName]) -> String {
+    let first: Vec<String> = upstreams.iter().take(10).map(|n| format!("\"{n}\"")).collect();
+    let more = upstreams.len() - first.len();
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{rest}", first.join(", "))
 }
 
 fn there<'a>(

@@ -128,8 +128,10 @@ impl<'de> Visitor<'de> for Seed<'_> {
         Ok(i64::try_from(value).map_or(Value::Float(value as f64), Value::Int))
     }
 
+    /// `5.0` is the number 5: JSON knows no other kind.
     fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
-        Ok(Value::Float(value))
+        let whole = value.fract() == 0.0 && value.abs() < EXACT;
+        Ok(if whole { Value::Int(value as i64) } else { Value::Float(value) })
     }
 
     fn visit_str<E>(self, value: &str) -> Result<Value, E> {
@@ -168,6 +170,9 @@ impl<'de> Visitor<'de> for Seed<'_> {
     }
 }
 
+/// Whole numbers below this are exact in a float.
+const EXACT: f64 = (1u64 << 53) as f64;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -182,6 +187,9 @@ mod tests {
         assert_eq!(entries[0].1, Value::Arr(items.to_vec()));
         assert_eq!(entries[1].1, Value::Obj(vec![("x".into(), Value::Str("é".into()))]));
         assert_eq!(parse(b"18446744073709551615"), Ok(Value::Float(u64::MAX as f64)));
+        assert_eq!(parse(b"5.0"), Ok(Value::Int(5)));
+        assert_eq!(parse(b"-2e3"), Ok(Value::Int(-2000)));
+        assert_eq!(parse(b"1e300"), Ok(Value::Float(1e300)));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::addr::ServerAddr;
+use crate::host::Hosts;
 use crate::name::UpstreamName;
 use crate::server::{Declared, Origin, Server};
 use crate::upstream::{Settings, Upstream};
@@ -37,6 +38,16 @@ pub fn decode_upstream_cold(bytes: &[u8]) -> Result<Upstream, RecordError> {
     let cold: Cold = decode(bytes)?;
     let (name, origin, settings, declared, removed, orphaned_at) = cold;
     Ok(Upstream { name, origin, settings, declared, servers: Vec::new(), removed, orphaned_at })
+}
+
+/// The admin states of hosts.
+pub fn encode_hosts(hosts: &Hosts) -> Vec<u8> {
+    encode(hosts)
+}
+
+/// The hosts of a record.
+pub fn decode_hosts(bytes: &[u8]) -> Result<Hosts, RecordError> {
+    decode(bytes)
 }
 
 type Cold =

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::addr::ServerAddr;
 use crate::crc::crc32c;
+use crate::host::Hosts;
 use crate::name::UpstreamName;
 use crate::server::{Admin, AdminState, Declared, Origin, Params, Server};
 use crate::time::iso;
@@ -70,6 +71,13 @@ impl Writer {
         line(out, &UpstreamLine::of(upstream, revision));
     }
 
+    /// Adds the admin states of hosts, once.
+    pub fn hosts(&mut self, out: &mut Vec<u8>, hosts: &Hosts) {
+        if !hosts.is_empty() {
+            line(out, &HostsLine { hosts: hosts.clone() });
+        }
+    }
+
     /// Ends: only a file with this line is whole.
     pub fn end(self, out: &mut Vec<u8>) {
         line(out, &EndLine { end: self.upstreams, servers: self.servers });
@@ -81,6 +89,8 @@ impl Writer {
 pub struct Loaded {
     /// The first line, if it is good.
     pub header: Option<Header>,
+    /// The admin states of hosts.
+    pub hosts: Hosts,
     /// Upstreams with their revision, in the file's order.
     pub upstreams: Vec<(Upstream, u64)>,
     /// What stopped the reading, if the file is not whole.
@@ -111,7 +121,8 @@ pub enum DamageKind {
 
 /// Reads a whole file.
 pub fn read(bytes: &[u8]) -> Loaded {
-    let mut loaded = Loaded { header: None, upstreams: Vec::new(), damage: None };
+    let mut loaded =
+        Loaded { header: None, hosts: Hosts::default(), upstreams: Vec::new(), damage: None };
     let mut names = HashSet::new();
     let mut servers = 0;
     let mut ended = false;
@@ -177,6 +188,11 @@ fn record(
         }
         return Ok(true);
     }
+    if data.starts_with(b"{\"hosts\":") {
+        let HostsLine { hosts } = from_json(data)?;
+        loaded.hosts = hosts;
+        return Ok(false);
+    }
     let line: UpstreamLine<'_> = from_json(data)?;
     let (upstream, revision) = line.into_upstream()?;
     if !names.insert(upstream.name.clone()) {
@@ -224,6 +240,11 @@ fn unwrap(text: &[u8]) -> Result<&[u8], String> {
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
+}
+
+#[derive(Serialize, Deserialize)]
+struct HostsLine {
+    hosts: Hosts,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -115,12 +115,19 @@ pub fn eligible(admin: AdminState, limits: &Limits, facts: &Facts) -> bool {
     admin == AdminState::Up && limits.weight > 0 && !failed && !full && !unresolved
 }
 
-/// The first of the facts that decide, in the order of the contract.
-pub fn reason(admin: AdminState, limits: &Limits, facts: &Facts) -> Option<WhyCode> {
-    match admin {
-        AdminState::Down => return Some(WhyCode::DownBy),
-        AdminState::Drain => return Some(WhyCode::Draining),
-        AdminState::Up => {}
+/// The first of the facts that decide, in the order of the contract; `host` is what is wanted of
+/// the server's machine.
+pub fn reason(
+    admin: AdminState,
+    host: AdminState,
+    limits: &Limits,
+    facts: &Facts,
+) -> Option<WhyCode> {
+    match (admin, host) {
+        (AdminState::Down, _) => return Some(WhyCode::DownBy),
+        (_, AdminState::Down) => return Some(WhyCode::HostDownBy),
+        (AdminState::Drain, _) | (_, AdminState::Drain) => return Some(WhyCode::Draining),
+        (AdminState::Up, AdminState::Up) => {}
     }
     let order = [
         (facts.failed, WhyCode::MaxFails),
@@ -147,10 +154,25 @@ pub fn state(reason: Option<WhyCode>) -> State {
     }
 }
 
-/// State and reason of a server, the reason with its text.
-pub fn verdict(server: &Server, limits: &Limits, facts: &Facts) -> (State, Option<Why>) {
-    let code = reason(server.admin.state, limits, facts);
-    let why = code.map(|code| Why { code, text: text(code, &server.addr, &server.admin, limits) });
+/// State and reason of a server, the reason with its text; `host` is what stands on its machine.
+pub fn verdict(
+    server: &Server,
+    host: Option<&Admin>,
+    limits: &Limits,
+    facts: &Facts,
+) -> (State, Option<Why>) {
+    let admin = &server.admin;
+    let code = reason(admin.state, host.map_or(AdminState::Up, |host| host.state), limits, facts);
+    let why = code.map(|code| {
+        let text = match (code, host) {
+            (WhyCode::HostDownBy, Some(host)) => actor("host taken down", host),
+            (WhyCode::Draining, Some(host)) if admin.state == AdminState::Up => {
+                actor("host set to drain", host)
+            }
+            _ => text(code, &server.addr, admin, limits),
+        };
+        Why { code, text }
+    });
     (state(code), why)
 }
 
@@ -245,10 +267,32 @@ mod tests {
         ];
         for (admin, limits, facts, state, code) in table {
             let server = server(Admin { state: admin, ..Admin::default() });
-            let (is, why) = verdict(&server, &limits, &facts);
+            let (is, why) = verdict(&server, None, &limits, &facts);
             assert_eq!((is, why.map(|why| why.code)), (state, code), "{admin:?} {facts:?}");
             let takes = code.is_none() || code == Some(WhyCode::BackupIdle);
             assert_eq!(eligible(admin, &limits, &facts), takes);
+        }
+    }
+
+    #[test]
+    fn a_host_covers_its_servers_and_lifts_nothing() {
+        use AdminState::{Down, Drain, Up};
+        let table = [
+            (Up, Up, State::Up, None),
+            (Up, Drain, State::Draining, Some((WhyCode::Draining, "host set to drain by ann: x"))),
+            (Up, Down, State::Down, Some((WhyCode::HostDownBy, "host taken down by ann: x"))),
+            (Drain, Down, State::Down, Some((WhyCode::HostDownBy, "host taken down by ann: x"))),
+            (Drain, Drain, State::Draining, Some((WhyCode::Draining, "set to drain by ci"))),
+            (Down, Drain, State::Down, Some((WhyCode::DownBy, "taken down by ci"))),
+            (Down, Up, State::Down, Some((WhyCode::DownBy, "taken down by ci"))),
+        ];
+        for (own, of_host, state, why) in table {
+            let server = server(Admin { state: own, by: "ci".into(), ..Admin::default() });
+            let (by, reason) = ("ann".into(), "x".into());
+            let host = Admin { state: of_host, by, reason, ..Admin::default() };
+            let (is, said) = verdict(&server, Some(&host), &Limits::BUILT_IN, &Facts::default());
+            let said = said.as_ref().map(|why| (why.code, why.text.as_str()));
+            assert_eq!((is, said), (state, why), "{own:?} on {of_host:?}");
         }
     }
 
@@ -267,7 +311,7 @@ mod tests {
                 reason: reason.into(),
                 ..Admin::default()
             };
-            let (_, why) = verdict(&server(admin), &Limits::BUILT_IN, &Facts::default());
+            let (_, why) = verdict(&server(admin), None, &Limits::BUILT_IN, &Facts::default());
             assert_eq!(why.unwrap().text, text);
         }
     }

@@ -35,7 +35,7 @@ fn bad_bodies_are_refused_with_their_field() {
         (server(r#""weight":-1"#), Code::BadValue, Some("servers[0].weight")),
         (server(r#""weight":1e308"#), Code::BadValue, Some("servers[0].weight")),
         (server(r#""weight":1.5"#), Code::BadValue, Some("servers[0].weight")),
-        (server(r#""weight":1.0"#), Code::BadValue, Some("servers[0].weight")),
+        (server(r#""weight":1.25"#), Code::BadValue, Some("servers[0].weight")),
         (server(r#""weight":65536"#), Code::BadValue, Some("servers[0].weight")),
         (server(r#""weight":18446744073709551616"#), Code::BadValue, Some("servers[0].weight")),
         (server(r#""weight":"5""#), Code::BadValue, Some("servers[0].weight")),

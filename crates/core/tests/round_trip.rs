@@ -2,7 +2,7 @@
 
 mod support;
 
-use peerage_core::api::render::{self, Answer};
+use peerage_core::api::render::{self, Answer, Line};
 use peerage_core::counters::Counters;
 use peerage_core::record;
 use peerage_core::server::{Admin, AdminState, Origin, Server};
@@ -82,7 +82,7 @@ fn an_answer_has_revision_and_changed_first() {
         revision: 812,
         changed: true,
         upstream: Some(&name),
-        server: Some((server, upstream.limits(server), &live)),
+        server: Some(Line { server, limits: upstream.limits(server), live: &live, host: None }),
         extra: &extra,
     };
     let mut out = Vec::new();
@@ -190,7 +190,7 @@ fn a_torn_file_gives_what_stands_before_the_tear() {
     assert_eq!(whole.upstreams.len(), 3);
     let ends: Vec<usize> = (0..bytes.len()).filter(|&i| bytes[i] == b'\n').map(|i| i + 1).collect();
     for cut in 0..bytes.len() {
-        let Loaded { header, upstreams, damage } = snapshot::read(&bytes[..cut]);
+        let Loaded { header, upstreams, damage, .. } = snapshot::read(&bytes[..cut]);
         let lines = ends.iter().filter(|&&end| end <= cut).count();
         let damage = damage.expect("a cut file is not whole");
         assert_eq!(damage.kind, DamageKind::Torn, "{cut}");

@@ -2,24 +2,21 @@
 
 use peerage_core::addr::ServerAddr;
 use peerage_core::body::Field;
-use peerage_core::change::{self, Actor, Applied, Change, ChangeError, Context};
+use peerage_core::change::{self, Actor, Applied, Change, ChangeError};
 use peerage_core::field;
+use peerage_core::host::Hosts;
 use peerage_core::name::UpstreamName;
-use peerage_core::server::{Origin, Server};
+use peerage_core::server::{Limits, Origin, Server};
 use peerage_core::state;
 use peerage_core::upstream::{Defaults, Upstream};
 use peerage_shm::{Epoch, Ref};
 
+use crate::batch::{Batch, BatchAttempt, Checks, Op};
 use crate::choice::Clock;
-use crate::commit::{Plan, Unfit};
-use crate::layout::{Peer, get, root, set};
+use crate::layout::Peer;
 use crate::live::facts;
 use crate::stored::Stored;
-use crate::trace::Reachable;
 use crate::worker::Worker;
-
-/// Times that a change is computed anew because another came first, before it is put off.
-const RACES: usize = 8;
 
 /// Who changes something, and when.
 pub struct Env<'a> {
@@ -29,8 +26,8 @@ pub struct Env<'a> {
     pub actor: Actor,
     /// Origin of what is created.
     pub origin: Origin,
-    /// Whether a block of the configuration names the upstream.
-    pub named: bool,
+    /// Whether a block of the configuration names an upstream.
+    pub named: &'a dyn Fn(&UpstreamName) -> bool,
     /// What holds for upstreams that no block names, where they do not say.
     pub keyed: Defaults,
 }
@@ -98,81 +95,23 @@ impl Worker {
         env: &Env<'_>,
         holds: &dyn Fn(Option<&Upstream>) -> bool,
     ) -> Attempt {
-        let mut brief = false;
-        for _ in 0..RACES {
-            let stored = {
-                let _section = self.enter();
-                self.zone().find(name.as_str().as_bytes()).map(|up| self.zone().load(up))
-            };
-            let stored = match stored {
-                Some(None) => return Attempt::Busy,
-                Some(stored) => stored,
-                None => None,
-            };
-            let current = stored.as_ref().map(|stored| &stored.upstream);
-            if !holds(current) {
-                return Attempt::Unmet(current.cloned().map(Box::new));
-            }
-            let applied = match self.decide(name, change, env, stored.as_ref()) {
-                Ok(applied) => applied,
-                Err(error) => return Attempt::Refused(error),
-            };
-            let next = match applied {
-                Applied::Same => {
-                    return Attempt::Done {
-                        revision: self.zone().revision(),
-                        changed: false,
-                        created: false,
-                        upstream: current.cloned().map(Box::new),
-                        mark: self.mark(stored.as_ref(), change, self.zone().shared().advance()),
-                    };
-                }
-                Applied::Set(mut next) => {
-                    if brief {
-                        shorten(&mut next, current);
-                    }
-                    Some(next)
-                }
-                Applied::Gone => None,
-            };
-            let plan = Plan {
-                name,
-                stored: stored.as_ref(),
-                next: next.as_ref().map(|next| self.zone().prepare(next, stored.as_ref())),
-                now: env.clock.msec,
-                privileged: brief,
-                revision: None,
-            };
-            let trace = Reachable(*self.zone());
-            let Ok(mut writer) = self.zone().shared().try_write(self.pid(), &trace) else {
-                return Attempt::Busy;
-            };
-            if self.zone().is_moved() {
-                return Attempt::Busy;
-            }
-            writer.collect();
-            match self.zone().commit(&mut writer, &plan) {
-                Ok(committed) => {
-                    drop(writer);
-                    return Attempt::Done {
-                        revision: committed.revision,
-                        changed: true,
-                        created: created(current, next.as_ref(), change),
-                        upstream: next.map(Box::new),
-                        mark: self.mark(stored.as_ref(), change, committed.epoch),
-                    };
-                }
-                Err(Unfit::Stale) => {}
-                // Only short texts come out of the reserve: it lasts for every server.
-                Err(Unfit::NoRoom { .. }) if is_privileged(change) && !brief => brief = true,
-                Err(Unfit::NoRoom { need, free }) => {
-                    let refused = self.zone().root(root::NO_ROOM);
-                    set(refused, get(refused) + 1);
-                    return Attempt::NoRoom { need, free };
-                }
+        let op = Op::Upstream { name: name.clone(), change: change.clone() };
+        let checks = Checks { holds: &|_, upstream| holds(upstream), ..Checks::NONE };
+        match self.batch(&[op], env, &checks) {
+            BatchAttempt::Busy | BatchAttempt::Stale { .. } => Attempt::Busy,
+            BatchAttempt::NoRoom { need, free } => Attempt::NoRoom { need, free },
+            BatchAttempt::Refused { error, .. } => Attempt::Refused(error),
+            BatchAttempt::Unmet { upstream, .. } => Attempt::Unmet(upstream),
+            BatchAttempt::Done(batch) => {
+                let Batch { revision, changed, results, touched, mark, .. } = *batch;
+                let upstream = match touched.into_iter().next() {
+                    Some(touched) => touched.after,
+                    None => self.declared(name),
+                };
+                let created = results.first().is_some_and(|result| result.created);
+                Attempt::Done { revision, changed, created, upstream: upstream.map(Box::new), mark }
             }
         }
-        Attempt::Busy
     }
 
     /// How far the server that a change concerned is drained since that change.
@@ -195,47 +134,63 @@ impl Worker {
         Drain { drained: passed && active == 0, active, upgraded: upgraded.min(active) }
     }
 
-    fn decide(
+    /// What is declared and wanted of an upstream now.
+    fn declared(&self, name: &UpstreamName) -> Option<Upstream> {
+        let _section = self.enter();
+        let up = self.zone().find(name.as_str().as_bytes())?;
+        self.zone().load(up).map(|stored| stored.upstream)
+    }
+
+    /// What a change makes of an upstream: as computed so far, as it lies, under these hosts.
+    pub(crate) fn decide(
         &self,
         name: &UpstreamName,
         change: &Change,
         env: &Env<'_>,
-        stored: Option<&Stored>,
+        (now, stored, hosts): (Option<&Upstream>, Option<&Stored>, &Hosts),
     ) -> Result<Applied, ChangeError> {
         let eligible = |server: &Server| {
-            stored.is_some_and(|stored| {
-                let place = stored.upstream.servers.iter().position(|s| s.id == server.id);
-                let Some(place) = place else { return false };
-                let _section = self.enter();
-                let facts = facts(self.region(), &stored.servers[place], env.clock.secs);
-                state::eligible(server.admin.state, &stored.upstream.limits(server), &facts)
-            })
+            let limits = now.map_or(Limits::BUILT_IN, |now| now.limits(server));
+            hosts.covering(server).is_none() && self.takes(server, &limits, stored, env)
         };
-        let mut context = Context {
-            now: env.clock.msec,
-            actor: env.actor.clone(),
-            fresh_id: &mut || self.zone().fresh_id(),
-            eligible: &eligible,
-            origin: env.origin.clone(),
-            named_by_block: env.named,
-            keyed: env.keyed,
-        };
-        change::apply(stored.map(|stored| &stored.upstream), name, change, &mut context)
+        let mut fresh_id = || self.zone().fresh_id();
+        let mut context = self.context(env, Some(name), &eligible, &mut fresh_id);
+        change::apply(now, name, change, &mut context)
     }
 
-    /// The peers that the change took requests from, with the time since when.
-    fn mark(&self, stored: Option<&Stored>, change: &Change, epoch: Epoch) -> Mark {
-        let peers = stored.zip(concerned(change)).and_then(|(stored, sel)| {
-            let place = stored.upstream.position(sel)?;
-            let peers = stored.servers.get(place)?.peers(self.region());
-            Some(peers.map(|peer| (peer.at, peer.uid())).collect())
+    /// Whether a server takes new requests; one that was not there before has shown nothing yet.
+    pub(crate) fn takes(
+        &self,
+        server: &Server,
+        limits: &Limits,
+        stored: Option<&Stored>,
+        env: &Env<'_>,
+    ) -> bool {
+        let _section = self.enter();
+        let shown = stored.and_then(|stored| {
+            let place = stored.upstream.servers.iter().position(|s| s.id == server.id)?;
+            Some(facts(self.region(), stored.servers.get(place)?, env.clock.secs))
         });
-        Mark { epoch, peers: peers.unwrap_or_default() }
+        state::eligible(server.admin.state, limits, &shown.unwrap_or_default())
+    }
+
+    /// The peers of the server that a change names.
+    pub(crate) fn concerned_peers(&self, stored: &Stored, change: &Change) -> Vec<(Ref, u32)> {
+        let place = concerned(change).and_then(|sel| stored.upstream.position(sel));
+        let server = place.and_then(|place| stored.servers.get(place));
+        let peers = server.map(|server| server.peers(self.region()));
+        peers.into_iter().flatten().map(|peer| (peer.at, peer.uid())).collect()
+    }
+}
+
+impl Mark {
+    pub(crate) const fn new(epoch: Epoch, peers: Vec<(Ref, u32)>) -> Self {
+        Self { epoch, peers }
     }
 }
 
 /// Cuts the texts of admin states that changed, so that they fit what is kept for them.
-fn shorten(next: &mut Upstream, before: Option<&Upstream>) {
+pub(crate) fn shorten(next: &mut Upstream, before: Option<&Upstream>) {
     for server in &mut next.servers {
         let stays = before
             .and_then(|before| before.servers.iter().find(|s| s.id == server.id))
@@ -266,7 +221,7 @@ fn concerned(change: &Change) -> Option<&peerage_core::upstream::ServerSel> {
 }
 
 /// Changes that never fail for lack of room: admin states, weights, and what removes.
-fn is_privileged(change: &Change) -> bool {
+pub(crate) fn is_privileged(change: &Change) -> bool {
     match change {
         Change::Admin { .. }
         | Change::ExpireTtl { .. }
@@ -280,7 +235,11 @@ fn is_privileged(change: &Change) -> bool {
     }
 }
 
-fn created(before: Option<&Upstream>, after: Option<&Upstream>, change: &Change) -> bool {
+pub(crate) fn created(
+    before: Option<&Upstream>,
+    after: Option<&Upstream>,
+    change: &Change,
+) -> bool {
     let has = |upstream: Option<&Upstream>, addr: &ServerAddr| {
         upstream.is_some_and(|u| u.servers.iter().any(|s| s.addr == *addr))
     };

@@ -6,20 +6,24 @@
 
 use std::sync::atomic::Ordering;
 
+use peerage_core::host::Hosts;
 use peerage_core::name::UpstreamName;
 use peerage_core::select::round_robin;
 use peerage_core::upstream::Upstream;
-use peerage_shm::{Epoch, Ref, Region, Writer};
+use peerage_shm::{Epoch, Ref, Region, Writer, point};
 
 use crate::address::AddressBlock;
+use crate::batch;
 use crate::directory::hash;
 use crate::done::end_downtime;
-use crate::layout::{
-    Blob, Entry, Peer, Table, TableHead, Up, get, granules, low, pack, root, set, words_of,
-};
+use crate::events::Said;
+use crate::hosts::{self, StoredHosts};
+use crate::layout::{Blob, Entry, Peer, Table, TableHead, Up, get, pack, root, set};
+use crate::retired::Retired;
+use crate::room::Room;
 use crate::sketch::{NewPeer, Sketch};
 use crate::stored::Stored;
-use crate::turn::{self, Order};
+use crate::turn;
 use crate::zone::Zone;
 
 /// Granules kept for the admin state of each server: short texts always fit, see `Attempt`.
@@ -33,8 +37,19 @@ pub(crate) struct Plan<'a> {
     pub(crate) stored: Option<&'a Stored>,
     /// `None`: the upstream goes.
     pub(crate) next: Option<Prepared>,
+}
+
+/// Plans that come in force together.
+pub(crate) struct Batch<'a> {
+    pub(crate) plans: Vec<Plan<'a>>,
+    /// The hosts as they were when the plans were made.
+    pub(crate) hosts: &'a StoredHosts,
+    /// The hosts from now on, where that changes; then nothing else may have changed since.
+    pub(crate) next_hosts: Option<(&'a Hosts, u64)>,
     /// Unix ms.
     pub(crate) now: u64,
+    /// What is told of it, as JSON objects.
+    pub(crate) events: Vec<Vec<u8>>,
     /// May use the reserve: it must not fail for lack of room.
     pub(crate) privileged: bool,
     /// The revision to give, where it is known (state file); else the next one.
@@ -65,9 +80,14 @@ fn kept(largest_table: u64, servers: u64) -> u64 {
 
 impl Zone {
     /// Computes the table for `next`. Outside the lock.
-    pub(crate) fn prepare(&self, next: &Upstream, stored: Option<&Stored>) -> Prepared {
+    pub(crate) fn prepare(
+        &self,
+        next: &Upstream,
+        stored: Option<&Stored>,
+        hosts: &Hosts,
+    ) -> Prepared {
         let uid = stored.map_or_else(|| self.fresh_uid(), |stored| stored.up.uid());
-        Prepared { sketch: Sketch::new(next, stored, self.region()), uid }
+        Prepared { sketch: Sketch::new(next, stored, hosts, self.region()), uid }
     }
 }
 
@@ -81,79 +101,183 @@ pub(crate) enum Unfit {
 }
 
 /// A plan in force.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Committed {
     pub(crate) revision: u64,
     pub(crate) epoch: Epoch,
+    pub(crate) said: Vec<Said>,
+}
+
+/// A table built aside.
+struct Built<'b> {
+    up: Up,
+    table: Table,
+    plan: &'b Plan<'b>,
+    /// `None`: the table is a tomb.
+    sketch: Option<&'b Sketch>,
 }
 
 impl Zone {
-    /// Puts a plan in force.
+    /// Puts plans in force, all or none.
     pub(crate) fn commit(
         &self,
         writer: &mut Writer<'_>,
-        plan: &Plan<'_>,
+        batch: &Batch<'_>,
     ) -> Result<Committed, Unfit> {
-        let now = self.find(plan.name.as_str().as_bytes());
-        let fresh = match (now, plan.stored) {
-            (None, None) => true,
-            (Some(up), Some(stored)) => {
-                // The revision too: a later table may lie where the one that was read lay.
-                let revision = up.table(self.region()).map(|table| table.revision());
-                up.stamp() == stored.stamp && revision == Some(stored.revision)
-            }
-            _ => false,
-        };
-        if !fresh {
+        if !self.is_fresh(batch) {
             return Err(Unfit::Stale);
         }
-        let revision = plan.revision.unwrap_or_else(|| get(self.root(root::REVISION)) + 1);
-        let epoch = match &plan.next {
-            Some(next) => self.set(writer, plan, next, revision)?,
-            None => self.remove(writer, plan)?,
-        };
-        if plan.revision.is_none() {
-            self.root(root::REVISION).store(revision, Ordering::Release);
+        let revision = batch.revision.unwrap_or_else(|| get(self.root(root::REVISION)) + 1);
+        if let ([Plan { next: None, stored: Some(stored), .. }], None) =
+            (&batch.plans[..], batch.next_hosts)
+        {
+            return self.remove(writer, batch, stored, revision);
         }
-        Ok(Committed { revision, epoch })
+        self.set(writer, batch, revision)
+    }
+
+    /// Whether everything is still as it was when the plans were made.
+    fn is_fresh(&self, batch: &Batch<'_>) -> bool {
+        let all = batch.next_hosts.is_none_or(|(_, seen)| get(self.root(root::REVISION)) == seen);
+        let upstreams = batch.plans.iter().all(|plan| {
+            let up = self.find(plan.name.as_str().as_bytes());
+            match (up, plan.stored) {
+                (None, None) => true,
+                (Some(up), Some(stored)) => {
+                    // The revision too: a later table may lie where the one that was read lay.
+                    let revision = up.table(self).map(|table| table.revision());
+                    up.stamp() == stored.stamp && revision == Some(stored.revision)
+                }
+                _ => false,
+            }
+        });
+        all && upstreams && self.hosts_revision() == batch.hosts.revision
     }
 
     fn set(
         &self,
         writer: &mut Writer<'_>,
-        plan: &Plan<'_>,
-        next: &Prepared,
+        batch: &Batch<'_>,
         revision: u64,
-    ) -> Result<Epoch, Unfit> {
-        let region = *self.region();
-        let mut room = Room { writer, privileged: plan.privileged, taken: Vec::new(), need: 0 };
-        let Prepared { sketch, uid } = next;
-        self.reserve(room.writer, plan.stored, sketch);
-        room.need = sketch.granules(*uid);
-        let built = self.build(&mut room, plan, sketch, *uid, revision);
-        let (up, table, retired) = match built {
+    ) -> Result<Committed, Unfit> {
+        let need = batch.plans.iter().filter_map(|plan| Some(plan.next.as_ref()?.granules())).sum();
+        self.reserve(writer, &batch.plans);
+        let mut room = Room::new(writer, batch.privileged, need);
+        let mut retired = Retired::default();
+        let built = self.build_all(&mut room, batch, revision, &mut retired);
+        let (built, hosts) = match built {
             Ok(built) => built,
             Err(unfit) => {
                 room.give_back();
                 return Err(unfit);
             }
         };
-        let limbo = room.limbo(retired.blocks.len() + retired.peers.len());
-        let Some(limbo) = limbo else {
+        let Some(limbo) = room.limbo(retired.blocks.len() + retired.peers.len()) else {
             let unfit = room.no_room();
             room.give_back();
             return Err(unfit);
         };
         // From here on nothing fails. Times first: a round may look too early, never too late.
-        self.root(root::NEXT_TTL).fetch_min(sketch.until, Ordering::SeqCst);
-        self.root(root::ORPHANS).fetch_min(sketch.orphaned, Ordering::SeqCst);
-        writer.publish(up.table_word(), table.word());
-        if plan.stored.is_none() {
-            self.link(up);
+        for sketch in built.iter().filter_map(|built| built.sketch) {
+            self.root(root::NEXT_TTL).fetch_min(sketch.until, Ordering::SeqCst);
+            self.root(root::ORPHANS).fetch_min(sketch.orphaned, Ordering::SeqCst);
         }
-        adjust(up, &region, table, sketch, plan);
-        self.recount(plan.stored, Some(sketch.servers));
-        Ok(writer.retire(limbo, &retired.blocks, &retired.peers))
+        if let Some(until) = batch.next_hosts.and_then(|(hosts, _)| hosts.next_expiry()) {
+            self.root(root::NEXT_TTL).fetch_min(until, Ordering::SeqCst);
+        }
+        let said = self.append(writer, revision, batch.now, &batch.events);
+        if built.len() == 1 && hosts.is_none() {
+            self.publish_one(writer, &built[0]);
+            if batch.revision.is_none() {
+                self.root(root::REVISION).store(revision, Ordering::SeqCst);
+            }
+        } else {
+            self.publish_all(writer, &built, hosts, revision);
+        }
+        for built in &built {
+            if let Some(sketch) = built.sketch {
+                adjust(built, self.region(), sketch, batch.now);
+            }
+            let servers = built.sketch.map(|sketch| sketch.servers);
+            self.recount(built.plan.stored, servers);
+        }
+        let epoch = writer.retire(limbo, &retired.blocks, &retired.peers);
+        Ok(Committed { revision, epoch, said })
+    }
+
+    fn build_all<'b>(
+        &self,
+        room: &mut Room<'_, '_>,
+        batch: &'b Batch<'_>,
+        revision: u64,
+        retired: &mut Retired,
+    ) -> Result<(Vec<Built<'b>>, Option<Blob>), Unfit> {
+        let mut all = Vec::with_capacity(batch.plans.len());
+        for plan in &batch.plans {
+            let sketch = plan.next.as_ref().map(|next| &next.sketch);
+            let (up, table) = match &plan.next {
+                Some(next) => self.build(room, plan, &next.sketch, next.uid, revision, retired)?,
+                None => self.build_tomb(room, plan, revision, retired)?,
+            };
+            all.push(Built { up, table, plan, sketch });
+        }
+        let hosts = match batch.next_hosts {
+            Some((hosts, _)) => Some(room.hosts(self.region(), hosts, revision)?),
+            None => None,
+        };
+        if hosts.is_some() && batch.hosts.blob.len != 0 {
+            retired.blocks.push((batch.hosts.blob.at, hosts::granules(batch.hosts.blob)));
+        }
+        Ok((all, hosts))
+    }
+
+    /// One store puts one table in force.
+    fn publish_one(&self, writer: &Writer<'_>, built: &Built<'_>) {
+        writer.publish(built.up.table_word(), built.table.word());
+        if built.plan.stored.is_none() {
+            self.link(built.up);
+        }
+    }
+
+    /// One store, of the revision, puts all tables in force.
+    fn publish_all(
+        &self,
+        writer: &Writer<'_>,
+        all: &[Built<'_>],
+        hosts: Option<Blob>,
+        revision: u64,
+    ) {
+        for built in all {
+            writer.publish(built.up.next_word(), built.table.word());
+            if built.plan.stored.is_none() {
+                // Nobody finds a table in it yet.
+                self.link(built.up);
+            }
+        }
+        if let Some(blob) = hosts {
+            writer.publish(self.root(root::HOSTS_NEXT), blob.word());
+        }
+        point!("batch.pending");
+        writer.publish(self.root(root::REVISION), revision);
+        point!("batch.committed");
+        batch::settle(self, all.iter().map(|built| built.up));
+    }
+
+    fn build_tomb(
+        &self,
+        room: &mut Room<'_, '_>,
+        plan: &Plan<'_>,
+        revision: u64,
+        retired: &mut Retired,
+    ) -> Result<(Up, Table), Unfit> {
+        let lost = || Unfit::NoRoom { need: 0, free: 0 };
+        let stored = plan.stored.ok_or(Unfit::Stale)?;
+        let at = room.take(Table::granules(0))?;
+        let table = Table::at(self.region(), pack(at.raw(), 0)).ok_or_else(lost)?;
+        table.fill_head(&TableHead { revision, tomb: true, ..TableHead::default() });
+        retired.everything(stored);
+        retired.blocks.push((at, Table::granules(0)));
+        Ok((stored.up, table))
     }
 
     fn build(
@@ -163,7 +287,8 @@ impl Zone {
         sketch: &Sketch,
         uid: u32,
         revision: u64,
-    ) -> Result<(Up, Table, Retired), Unfit> {
+        retired: &mut Retired,
+    ) -> Result<(Up, Table), Unfit> {
         let region = *self.region();
         let lost = || Unfit::NoRoom { need: 0, free: 0 };
         let up = match plan.stored {
@@ -215,30 +340,45 @@ impl Zone {
             until: sketch.until,
             orphaned: sketch.orphaned,
             declared: sketch.declared,
+            tomb: false,
         });
-        Ok((up, table, Retired::replaced(plan.stored, cold, table)))
+        retired.replaced(plan.stored, cold, table);
+        Ok((up, table))
     }
 
-    fn remove(&self, writer: &mut Writer<'_>, plan: &Plan<'_>) -> Result<Epoch, Unfit> {
-        let Some(stored) = plan.stored else { return Err(Unfit::Stale) };
-        let retired = Retired::all(self.region(), stored);
+    fn remove(
+        &self,
+        writer: &mut Writer<'_>,
+        batch: &Batch<'_>,
+        stored: &Stored,
+        revision: u64,
+    ) -> Result<Committed, Unfit> {
+        let mut retired = Retired::default();
+        retired.everything(stored);
         let free = writer.room().0 * 32;
         let limbo = writer
             .limbo(retired.blocks.len() + retired.peers.len())
             .ok_or(Unfit::NoRoom { need: 32, free })?;
+        let said = self.append(writer, revision, batch.now, &batch.events);
         self.unlink(stored.up);
-        self.recount(plan.stored, None);
-        Ok(writer.retire(limbo, &retired.blocks, &retired.peers))
+        self.recount(Some(stored), None);
+        self.root(root::REVISION).store(revision, Ordering::SeqCst);
+        let epoch = writer.retire(limbo, &retired.blocks, &retired.peers);
+        Ok(Committed { revision, epoch, said })
     }
 
     /// What is kept so that `up`, `down`, `drain` and weights never fail for lack of room: a new
     /// table beside the old one, and for each server what its admin state adds to its cold part.
-    fn reserve(&self, writer: &mut Writer<'_>, before: Option<&Stored>, next: &Sketch) {
-        let table = u64::from(Table::granules(next.entries.len()));
+    fn reserve(&self, writer: &mut Writer<'_>, plans: &[Plan<'_>]) {
         let largest = self.root(root::LARGEST);
-        set(largest, get(largest).max(table));
-        let gone = before.map_or(0, |stored| stored.servers.len() as u64);
-        let servers = (get(self.root(root::SERVERS)) + u64::from(next.servers)) - gone;
+        let mut servers = get(self.root(root::SERVERS));
+        for plan in plans {
+            let next = plan.next.as_ref().map(|next| &next.sketch);
+            let table = Table::granules(next.map_or(0, |next| next.entries.len()));
+            set(largest, get(largest).max(u64::from(table)));
+            servers += next.map_or(0, |next| u64::from(next.servers));
+            servers -= plan.stored.map_or(0, |stored| stored.servers.len() as u64).min(servers);
+        }
         writer.set_reserve(kept(get(largest), servers));
     }
 
@@ -255,8 +395,9 @@ impl Zone {
 /// Moves the live weights to what the new table says.
 ///
 /// Done after publication, with plain stores: a pick that races moves a level at most once more.
-fn adjust(up: Up, region: &Region, table: Table, sketch: &Sketch, plan: &Plan<'_>) {
-    let Some(stored) = plan.stored else { return };
+fn adjust(built: &Built<'_>, region: &Region, sketch: &Sketch, now: u64) {
+    let Built { up, table, .. } = *built;
+    let Some(stored) = built.plan.stored else { return };
     let before: Vec<(Ref, Entry)> = {
         let entries = stored.servers.iter().flat_map(|s| s.entries.iter().copied());
         let mut before: Vec<_> = entries.map(|e| (e.peer, e)).collect();
@@ -279,7 +420,7 @@ fn adjust(up: Up, region: &Region, table: Table, sketch: &Sketch, plan: &Plan<'_
         if new.revived {
             // `up` forgets failures.
             set(peer.passive(), 0);
-            end_downtime(peer, plan.now);
+            end_downtime(peer, now);
         }
         let current = get(peer.current()).cast_signed();
         let settled = round_robin::settle(current, i64::from(entry.weight), total);
@@ -287,119 +428,4 @@ fn adjust(up: Up, region: &Region, table: Table, sketch: &Sketch, plan: &Plan<'_
         clean &= turn::is_clean(peer, entry);
     }
     turn::enter(up, tight || clean);
-}
-
-/// What a change takes out of reach.
-#[derive(Default)]
-struct Retired {
-    blocks: Vec<(Ref, u32)>,
-    peers: Vec<Ref>,
-}
-
-impl Retired {
-    /// What the new table no longer names.
-    fn replaced(stored: Option<&Stored>, cold: Blob, table: Table) -> Self {
-        let mut retired = Self::default();
-        let Some(stored) = stored else { return retired };
-        let mut kept: Vec<Ref> = table
-            .entries
-            .iter()
-            .map(Entry::read)
-            .flat_map(|entry| [entry.peer, entry.cold])
-            .collect();
-        kept.sort_unstable();
-        let gone = |at: Ref| !at.is_none() && kept.binary_search(&at).is_err();
-        retired.table(stored);
-        if stored.cold != cold {
-            retired.blocks.push((stored.cold.at, stored.cold.granules()));
-        }
-        for server in &stored.servers {
-            if gone(server.cold.at) {
-                retired.blocks.push((server.cold.at, server.cold.granules()));
-            }
-            retired.peers.extend(server.entries.iter().map(|e| e.peer).filter(|&at| gone(at)));
-        }
-        retired
-    }
-
-    /// Everything of an upstream.
-    fn all(_region: &Region, stored: &Stored) -> Self {
-        let mut retired = Self::default();
-        retired.table(stored);
-        retired.blocks.push((stored.cold.at, stored.cold.granules()));
-        let name = stored.upstream.name.as_str().len();
-        retired.blocks.push((stored.up.at, Up::granules(name)));
-        for server in &stored.servers {
-            retired.blocks.push((server.cold.at, server.cold.granules()));
-            let peers = server.entries.iter().map(|e| e.peer).filter(|at| !at.is_none());
-            retired.peers.extend(peers);
-        }
-        retired
-    }
-
-    fn table(&mut self, stored: &Stored) {
-        let at = Ref::from_raw((stored.word >> 32) as u32);
-        self.blocks.push((at, Table::granules(low(stored.word) as usize)));
-        let (sequence, places) = stored.sequence;
-        if places != 0 {
-            self.blocks.push((sequence, granules(turn::order_words(stored.primaries, places))));
-        }
-    }
-}
-
-/// Blocks taken for a change, given back together if it does not fit.
-struct Room<'a, 'w> {
-    writer: &'a mut Writer<'w>,
-    privileged: bool,
-    taken: Vec<(Ref, u32)>,
-    /// Granules that the change needs in all.
-    need: u64,
-}
-
-impl Room<'_, '_> {
-    fn take(&mut self, granules: u32) -> Result<Ref, Unfit> {
-        let at = if self.privileged {
-            self.writer.alloc_reserved(granules)
-        } else {
-            self.writer.alloc(granules)
-        };
-        let at = at.ok_or_else(|| self.no_room())?;
-        self.taken.push((at, granules));
-        Ok(at)
-    }
-
-    fn write(&mut self, region: &Region, bytes: &[u8]) -> Result<Blob, Unfit> {
-        let at = self.take(granules(words_of(bytes.len())))?;
-        region.write_bytes(at, 0, bytes);
-        Ok(Blob { at, len: bytes.len() as u32 })
-    }
-
-    fn order(&mut self, region: &Region, order: &Order) -> Result<(Ref, u32), Unfit> {
-        if order.words.is_empty() {
-            return Ok((Ref::NONE, 0));
-        }
-        let at = self.take(granules(order.words.len()))?;
-        let words = region.words(at, order.words.len()).unwrap_or_default();
-        for (word, &value) in words.iter().zip(&order.words) {
-            set(word, value);
-        }
-        Ok((at, order.places))
-    }
-
-    fn limbo(&mut self, n: usize) -> Option<peerage_shm::Limbo> {
-        self.writer.limbo(n)
-    }
-
-    fn no_room(&self) -> Unfit {
-        let taken: u64 = self.taken.iter().map(|&(_, n)| u64::from(n)).sum();
-        let (free, reserve) = self.writer.room();
-        let free = if self.privileged { free } else { free.saturating_sub(reserve) };
-        Unfit::NoRoom { need: self.need * 32, free: (free + taken) * 32 }
-    }
-
-    fn give_back(self) {
-        for (at, granules) in self.taken {
-            self.writer.free(at, granules);
-        }
-    }
 }

@@ -73,7 +73,7 @@ impl Worker {
         peer.fails().fetch_add(1, Relaxed);
         let _section = self.enter();
         let up = Up::at(self.region(), choice.upstream).filter(|up| up.stamp() == choice.stamp);
-        let Some((up, table)) = up.and_then(|up| Some((up, up.table(self.region())?))) else {
+        let Some((up, table)) = up.and_then(|up| Some((up, up.table(self.zone())?))) else {
             return false;
         };
         let entry = table.entries.iter().map(Entry::read).find(|entry| entry.peer == peer.at);

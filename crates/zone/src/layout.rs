@@ -9,6 +9,7 @@ use peerage_core::select::EXACT_PEERS;
 use peerage_shm::{AtomicU64, Ordering, Ref, Region};
 
 use crate::address::Place;
+use crate::zone::Zone;
 
 /// Words of the zone's root, which the whole zone is reached from.
 pub(crate) mod root {
@@ -67,6 +68,16 @@ pub(crate) mod root {
         LOOSE
         /// Revision that somebody waits for to be on disk. Raised by anybody.
         FLUSH_WANTED
+        /// The ring of events: ref and words.
+        EVENTS
+        /// Where the next event goes. Under the lock; its store publishes.
+        EVENTS_HEAD
+        /// Where the oldest event lies. Under the lock.
+        EVENTS_TAIL
+        /// Admin states of hosts: ref and bytes of a blob.
+        HOSTS
+        /// The same, of a change that is not yet in force: the blob begins with its revision.
+        HOSTS_NEXT
     }
 }
 
@@ -122,7 +133,7 @@ impl Up {
     const TABLE: usize = 2;
     /// Parts the id word from what else may lie in reused memory.
     const MAGIC: u32 = 0x5550_0000;
-    // Word 3: the table of a change over several upstreams that is not yet in force.
+    const NEXT: usize = 3;
     const CURSOR: usize = 4;
     const LOOSE_SINCE: usize = 5;
     /// First word of the histogram of response times.
@@ -207,11 +218,30 @@ impl Up {
         &self.w[Self::TABLE]
     }
 
-    /// The current table.
+    /// The word of a table that comes in force with its revision, 0 = none.
     #[inline]
-    pub(crate) fn table(self, region: &Region) -> Option<Table> {
-        // Part of the single order by which the grace period is known to cover this read.
-        Table::at(region, self.w[Self::TABLE].load(Ordering::SeqCst))
+    pub(crate) fn next_word(self) -> &'static AtomicU64 {
+        &self.w[Self::NEXT]
+    }
+
+    /// The table in force; none where there is no such upstream yet, or any more.
+    #[inline]
+    pub(crate) fn table(self, zone: &Zone) -> Option<Table> {
+        // Parts of the single order by which the grace period is known to cover these reads.
+        let next = self.w[Self::NEXT].load(Ordering::SeqCst);
+        if next != 0
+            && let Some(table) = self.table_of_batch(zone, next)
+        {
+            return Some(table).filter(|table| !table.is_tomb());
+        }
+        Table::at(zone.region(), self.w[Self::TABLE].load(Ordering::SeqCst))
+    }
+
+    #[cold]
+    fn table_of_batch(self, zone: &Zone, next: u64) -> Option<Table> {
+        let table = Table::at(zone.region(), next)?;
+        let revision = zone.root(root::REVISION).load(Ordering::SeqCst);
+        (table.revision() <= revision).then_some(table)
     }
 
     /// When the cycle was left last, seconds.
@@ -260,6 +290,8 @@ pub(crate) struct TableHead {
     pub(crate) orphaned: u64,
     /// A block of the configuration names the upstream.
     pub(crate) declared: bool,
+    /// The upstream is gone from this revision on.
+    pub(crate) tomb: bool,
 }
 
 /// Bytes in a block of their own.
@@ -272,6 +304,16 @@ pub(crate) struct Blob {
 impl Blob {
     pub(crate) const fn granules(self) -> u32 {
         granules(words_of(self.len as usize))
+    }
+
+    /// The word that names it.
+    pub(crate) const fn word(self) -> u64 {
+        pack(self.at.raw(), self.len)
+    }
+
+    /// What a word names.
+    pub(crate) const fn from_word(word: u64) -> Self {
+        Self { at: Ref::from_raw(high(word)), len: low(word) }
     }
 
     pub(crate) fn read(self, region: &Region) -> Vec<u8> {
@@ -325,7 +367,13 @@ impl Table {
 
     /// Whether a block of the configuration names the upstream.
     pub(crate) fn is_declared(self) -> bool {
-        low(get(&self.w[Self::COUNTS])) != 0
+        low(get(&self.w[Self::COUNTS])) & 1 != 0
+    }
+
+    /// Whether it says that the upstream is gone.
+    #[inline]
+    pub(crate) fn is_tomb(&self) -> bool {
+        low(get(&self.w[Self::COUNTS])) & 2 != 0
     }
 
     #[inline]
@@ -367,7 +415,10 @@ impl Table {
 
     pub(crate) fn fill_head(self, head: &TableHead) {
         set(&self.w[Self::REVISION], head.revision);
-        set(&self.w[Self::COUNTS], pack(head.primaries, u32::from(head.declared)));
+        set(
+            &self.w[Self::COUNTS],
+            pack(head.primaries, u32::from(head.declared) | u32::from(head.tomb) << 1),
+        );
         set(&self.w[Self::COLD], pack(head.cold.at.raw(), head.cold.len));
         set(&self.w[Self::USABLE], pack(head.usable, head.servers));
         let wide = if head.primaries as usize > EXACT_PEERS { Self::WIDE } else { 0 };

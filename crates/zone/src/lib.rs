@@ -8,17 +8,22 @@
 #![warn(missing_docs)]
 
 mod address;
+mod batch;
 mod change;
 mod choice;
 mod commit;
 mod directory;
 mod done;
 mod durable;
+mod events;
+mod hosts;
 mod layout;
 mod listing;
 mod live;
 mod master;
 mod pick;
+mod retired;
+mod room;
 mod sketch;
 mod stored;
 mod trace;
@@ -30,9 +35,11 @@ mod zone;
 pub use peerage_shm::{AttachError, FormatError, Region, points};
 
 pub use crate::address::{Address, CHUNK};
+pub use crate::batch::{Batch, BatchAttempt, Checks, Op, OpResult, Touched};
 pub use crate::change::{Attempt, Drain, Env, Mark};
 pub use crate::choice::{Choice, Clock, Done, Fixed, NoPeer, Outcome, Target};
 pub use crate::durable::Durable;
+pub use crate::events::{Events, Gone, Reader, Said};
 pub use crate::layout::BUCKETS_MS;
 pub use crate::listing::Cursor;
 pub use crate::live::Seen;

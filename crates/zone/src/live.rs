@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use peerage_core::name::UpstreamName;
+use peerage_core::server::Admin;
 use peerage_core::state::{Facts, Live};
 use peerage_core::upstream::Upstream;
 use peerage_shm::{Ref, Region, count};
@@ -21,6 +22,8 @@ pub struct Seen {
     pub upstream: Upstream,
     /// Beside `upstream.servers`, in the same order.
     pub live: Vec<Live>,
+    /// The host's state that covers each server, in the same order.
+    pub hosts: Vec<Option<Admin>>,
     /// Revision of its last change.
     pub revision: u64,
 }
@@ -57,15 +60,19 @@ impl Worker {
             .map(|server| live(self.region(), server, &upgraded, clock))
             .collect();
         let servers = &stored.upstream.servers;
+        let hosts = self.zone().stored_hosts().hosts;
         let primary = servers.iter().zip(&live).any(|(server, live)| {
             let limits = stored.upstream.limits(server);
             let eligible = peerage_core::state::eligible;
-            !server.params.backup && eligible(server.admin.state, &limits, &live.facts)
+            !server.params.backup
+                && hosts.covering(server).is_none()
+                && eligible(server.admin.state, &limits, &live.facts)
         });
         for (server, live) in servers.iter().zip(&mut live) {
             live.facts.backup_idle = server.params.backup && primary;
         }
-        Seen { upstream: stored.upstream, live, revision: stored.revision }
+        let hosts = servers.iter().map(|server| hosts.covering(server).cloned()).collect();
+        Seen { upstream: stored.upstream, live, hosts, revision: stored.revision }
     }
 
     /// Upgraded connections by peer; looked for only where something is in flight.

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 
 use peerage_core::change::{Actor, Applied, Context};
 use peerage_core::declare::DeclaredUpstream;
+use peerage_core::host::Hosts;
 use peerage_core::merge::{Conflict, merge};
 use peerage_core::name::UpstreamName;
 use peerage_core::server::Origin;
@@ -15,7 +16,8 @@ use peerage_core::upstream::{Defaults, Upstream};
 use peerage_shm::Writer;
 
 use crate::choice::Clock;
-use crate::commit::{Plan, Unfit, reserve};
+use crate::commit::{Batch, Plan, Unfit, reserve};
+use crate::events::{Said, told};
 use crate::layout::{Table, Up, get, root, set};
 use crate::trace::Reachable;
 use crate::worker::Worker;
@@ -38,6 +40,8 @@ pub struct Merged {
     pub no_room: Vec<UpstreamName>,
     /// The lock was not to be had: not all is merged, do it again later.
     pub busy: bool,
+    /// What was told of it.
+    pub said: Vec<Said>,
 }
 
 impl Zone {
@@ -55,7 +59,9 @@ impl Worker {
         clock: &Clock,
         wait: &mut dyn FnMut() -> bool,
     ) -> Merged {
-        self.zone().as_master(self.pid()).merge(declared, clock, wait)
+        let mut merged = self.zone().as_master(self.pid()).merge(declared, clock, wait);
+        self.say(std::mem::take(&mut merged.said));
+        merged
     }
 }
 
@@ -75,7 +81,7 @@ impl Master {
     pub fn fit(&self, loaded: &Loaded) -> (u64, u64) {
         let one = |upstream: &Upstream| {
             let record = Up::granules(upstream.name.as_str().len());
-            u64::from(record) + self.zone.prepare(upstream, None).granules()
+            u64::from(record) + self.zone.prepare(upstream, None, &Hosts::default()).granules()
         };
         let need: u64 = loaded.upstreams.iter().map(|(upstream, _)| one(upstream)).sum();
         let servers = loaded.upstreams.iter().map(|(u, _)| u.servers.len());
@@ -90,18 +96,34 @@ impl Master {
         let Ok(mut writer) = self.zone.shared().try_write(self.pid, &trace) else {
             return loaded.upstreams.iter().map(|(upstream, _)| upstream.name.clone()).collect();
         };
+        if !loaded.hosts.is_empty() {
+            let hosts = Batch {
+                plans: Vec::new(),
+                hosts: &self.zone.stored_hosts(),
+                next_hosts: Some((&loaded.hosts, self.zone.revision())),
+                now: clock.msec,
+                events: Vec::new(),
+                privileged: false,
+                revision: loaded.header.as_ref().map(|header| header.revision),
+            };
+            // A zone just laid out has room for them, or for nothing.
+            let _ = self.zone.commit(&mut writer, &hosts);
+        }
+        let hosts = self.zone.stored_hosts();
         let mut next_id = 1;
         for (upstream, revision) in &loaded.upstreams {
             next_id = upstream.servers.iter().map(|s| s.id + 1).fold(next_id, u64::max);
-            let plan = Plan {
-                name: &upstream.name,
-                stored: None,
-                next: Some(self.zone.prepare(upstream, None)),
+            let next = Some(self.zone.prepare(upstream, None, &hosts.hosts));
+            let plans = Batch {
+                plans: vec![Plan { name: &upstream.name, stored: None, next }],
+                hosts: &hosts,
+                next_hosts: None,
                 now: clock.msec,
+                events: Vec::new(),
                 privileged: false,
                 revision: Some(*revision),
             };
-            if self.zone.commit(&mut writer, &plan).is_err() {
+            if self.zone.commit(&mut writer, &plans).is_err() {
                 left.push(upstream.name.clone());
             }
         }
@@ -185,16 +207,24 @@ impl Master {
             Applied::Set(next) => Some(next),
             Applied::Gone => None,
         };
-        let plan = Plan {
-            name,
-            stored: stored.as_ref(),
-            next: next.as_ref().map(|next| self.zone.prepare(next, stored.as_ref())),
+        let hosts = self.zone.stored_hosts();
+        let events = told(stored.as_ref().map(|s| &s.upstream), next.as_ref(), &Actor::config());
+        let prepare = |next| self.zone.prepare(next, stored.as_ref(), &hosts.hosts);
+        let next = next.as_ref().map(prepare);
+        let plans = Batch {
+            plans: vec![Plan { name, stored: stored.as_ref(), next }],
+            hosts: &hosts,
+            next_hosts: None,
             now: clock.msec,
+            events,
             privileged: false,
             revision: None,
         };
-        match self.zone.commit(writer, &plan) {
-            Ok(_) => merged.changed += 1,
+        match self.zone.commit(writer, &plans) {
+            Ok(committed) => {
+                merged.changed += 1;
+                merged.said.extend(committed.said);
+            }
             Err(Unfit::NoRoom { .. } | Unfit::Stale) => merged.no_room.push(name.clone()),
         }
     }
@@ -205,7 +235,7 @@ impl Master {
         let chains = (0..).map_while(|i| self.zone.bucket_at(i));
         chains
             .flatten()
-            .filter(|up| up.table(region).is_some_and(Table::is_declared))
+            .filter(|up| up.table(&self.zone).is_some_and(Table::is_declared))
             .filter_map(|up| UpstreamName::parse(&String::from_utf8(up.name(region)).ok()?).ok())
             .filter(|name| !named.contains(name.as_str()))
             .collect()

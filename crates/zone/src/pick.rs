@@ -50,7 +50,7 @@ impl Worker {
         let up = up.ok_or(NoPeer::UnknownUpstream)?;
         choice.upstream = up.at;
         choice.stamp = up.stamp();
-        let table = up.table(self.region()).ok_or(NoPeer::UnknownUpstream)?;
+        let table = up.table(self.zone()).ok_or(NoPeer::UnknownUpstream)?;
         if let Some(peer) = turn::next(up, table, self.region())
             && let Ok(held) = self.slot().acquire_counted(peer.at, peer.in_flight(), NO_LIMIT)
         {
@@ -63,7 +63,7 @@ impl Worker {
     #[cold]
     fn pick_again(&self, choice: &mut Choice, clock: &Clock) -> Result<Picked, NoPeer> {
         let up = Up::at(self.region(), choice.upstream).filter(|up| up.stamp() == choice.stamp);
-        let table = up.and_then(|up| up.table(self.region()));
+        let table = up.and_then(|up| up.table(self.zone()));
         let (Some(up), Some(table)) = (up, table) else { return Err(NoPeer::UnknownUpstream) };
         choice.again();
         self.pick_slowly(choice, up, table, clock)

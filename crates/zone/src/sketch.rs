@@ -1,6 +1,7 @@
 //! A table before it has a place: everything that a change needs, computed outside the lock.
 
 use peerage_core::addr::ServerAddr;
+use peerage_core::host::Hosts;
 use peerage_core::record;
 use peerage_core::select::{EXACT_PEERS, cycle, sequence};
 use peerage_core::server::{AdminState, Server};
@@ -52,7 +53,12 @@ pub(crate) enum NewPeer {
 
 impl Sketch {
     /// Computes the table for `next`, keeping from `stored` what stays.
-    pub(crate) fn new(next: &Upstream, stored: Option<&Stored>, region: &Region) -> Self {
+    pub(crate) fn new(
+        next: &Upstream,
+        stored: Option<&Stored>,
+        hosts: &Hosts,
+        region: &Region,
+    ) -> Self {
         let mut sketch = Self {
             entries: Vec::with_capacity(next.servers.len()),
             primaries: 0,
@@ -73,7 +79,8 @@ impl Sketch {
         let by_id = ById::new(stored);
         let mut backups = Vec::new();
         for (order, server) in next.servers.iter().enumerate() {
-            let entries = sketch.server(next, server, order as u32, by_id.find(server.id), region);
+            let entries =
+                sketch.server(next, server, order as u32, by_id.find(server.id), (hosts, region));
             if server.params.backup { &mut backups } else { &mut sketch.entries }.extend(entries);
         }
         sketch.primaries = sketch.entries.len();
@@ -88,7 +95,7 @@ impl Sketch {
         server: &Server,
         order: u32,
         stored: Option<(&Server, &StoredServer)>,
-        region: &Region,
+        (hosts, region): (&Hosts, &Region),
     ) -> Vec<SketchEntry> {
         let limits = next.limits(server);
         let kept = stored.filter(|(before, _)| *before == server).map(|(_, s)| s.cold);
@@ -101,11 +108,15 @@ impl Sketch {
                 (cold, Some(self.blobs.len() - 1))
             }
         };
+        let wanted = match hosts.covering(server) {
+            Some(host) if server.admin.state == AdminState::Up => host.state,
+            _ => server.admin.state,
+        };
         let base = Entry {
             peer: Ref::NONE,
             cold: cold.at,
             cold_len: cold.len as u16,
-            open: server.admin.state == AdminState::Up && limits.weight > 0,
+            open: wanted == AdminState::Up && limits.weight > 0,
             backup: server.params.backup,
             weight: limits.weight,
             max_fails: limits.max_fails.min(u32::from(u16::MAX)) as u16,
@@ -113,8 +124,11 @@ impl Sketch {
             fail_timeout: limits.fail_timeout.0,
             order,
         };
-        let was_up = stored.is_none_or(|(before, _)| before.admin.state == AdminState::Up);
-        let revived = !was_up && server.admin.state == AdminState::Up;
+        let was_up = stored.is_none_or(|(before, stored)| {
+            before.admin.state == AdminState::Up
+                && stored.entries.iter().all(|e| e.open || e.weight == 0)
+        });
+        let revived = !was_up && wanted == AdminState::Up;
         let entry = |peer: Ref, new: NewPeer| SketchEntry {
             entry: Entry { peer, ..base },
             blob,

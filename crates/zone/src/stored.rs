@@ -52,7 +52,7 @@ impl Zone {
     pub(crate) fn load(&self, up: Up) -> Option<Stored> {
         let region = self.region();
         let stamp = up.stamp();
-        let table = up.table(region)?;
+        let table = up.table(self)?;
         let upstream = record::decode_upstream_cold(&table.cold().read(region)).ok()?;
         let (servers, upstream) = read_servers(region, table, upstream)?;
         Some(Stored {

@@ -2,7 +2,9 @@
 
 use peerage_shm::{Ref, Shared, Trace};
 
-use crate::layout::{Entry, Peer, Table, Up, get, granules, high, low, root, set};
+use crate::batch::settle;
+use crate::hosts;
+use crate::layout::{Blob, Entry, Peer, Table, Up, get, granules, high, low, root, set};
 use crate::turn::order_words;
 use crate::zone::Zone;
 
@@ -10,19 +12,30 @@ use crate::zone::Zone;
 pub(crate) struct Reachable(pub(crate) Zone);
 
 impl Trace for Reachable {
-    fn trace(&self, shared: &Shared, mark: &mut dyn FnMut(Ref, u32)) {
+    fn trace(&self, _: &Shared, mark: &mut dyn FnMut(Ref, u32)) {
         let zone = &self.0;
-        let region = shared.region();
         let buckets = get(zone.root(root::BUCKETS));
         if high(buckets) != 0 {
             mark(Ref::from_raw(high(buckets)), granules(low(buckets) as usize + 1));
+        }
+        // A batch is in force as a whole or not at all.
+        let chains = (0..).map_while(|i| zone.bucket_at(i));
+        let ups: Vec<Up> = chains.flatten().collect();
+        settle(zone, ups);
+        let hosts = Blob::from_word(get(zone.root(root::HOSTS)));
+        if !hosts.at.is_none() {
+            mark(hosts.at, hosts::granules(hosts));
+        }
+        let (events, granules) = zone.events_block();
+        if granules != 0 {
+            mark(events, granules);
         }
         let (mut upstreams, mut servers) = (0, 0);
         let chains = (0..).map_while(|i| zone.bucket_at(i));
         for up in chains.flatten() {
             upstreams += 1;
             mark(up.at, Up::granules(up.name_len()));
-            let Some(table) = up.table(region) else { continue };
+            let Some(table) = up.table(zone) else { continue };
             servers += u64::from(table.servers());
             mark(table.at, Table::granules(table.entries.len()));
             mark_table(zone, table, mark);

@@ -7,6 +7,7 @@ use peerage_core::name::UpstreamName;
 use peerage_core::server::Origin;
 use peerage_core::upstream::Defaults;
 
+use crate::batch::{BatchAttempt, Checks, Op};
 use crate::change::{Attempt, Env};
 use crate::choice::Clock;
 use crate::layout::{Table, root};
@@ -18,7 +19,41 @@ impl Worker {
     /// To be called every half second; costs one comparison while nothing is due.
     pub fn expire(&self, clock: &Clock) -> Vec<UpstreamName> {
         let change = Change::ExpireTtl { now: clock.msec };
-        self.end(root::NEXT_TTL, clock.msec, Table::until, &change, clock)
+        let due = self.zone().root(root::NEXT_TTL).load(SeqCst) <= clock.msec;
+        let mut changed = self.end(root::NEXT_TTL, clock.msec, Table::until, &change, clock);
+        if due {
+            changed.extend(self.expire_hosts(clock));
+        }
+        changed
+    }
+
+    /// Ends host states that are due; the names of upstreams that they covered.
+    fn expire_hosts(&self, clock: &Clock) -> Vec<UpstreamName> {
+        let next = self.zone().root(root::NEXT_TTL);
+        let first = self.hosts().next_expiry().unwrap_or(u64::MAX);
+        if first > clock.msec {
+            next.fetch_min(first, SeqCst);
+            return Vec::new();
+        }
+        let env = Env {
+            clock,
+            actor: Actor::new("ttl", ""),
+            origin: Origin::Api,
+            named: &|_| true,
+            keyed: Defaults::default(),
+        };
+        match self.batch(&[Op::ExpireHosts(clock.msec)], &env, &Checks::NONE) {
+            BatchAttempt::Done(batch) => {
+                let left = self.hosts().next_expiry().unwrap_or(u64::MAX);
+                next.fetch_min(left, SeqCst);
+                batch.touched.into_iter().map(|touched| touched.name).collect()
+            }
+            _ => {
+                // Again at the next call.
+                next.fetch_min(clock.msec, SeqCst);
+                Vec::new()
+            }
+        }
     }
 
     /// Removes upstreams that no block names any more since that time (unix ms) or longer, and
@@ -69,7 +104,7 @@ impl Worker {
                 clock,
                 actor: Actor::new("ttl", ""),
                 origin: Origin::Api,
-                named: true,
+                named: &|_| true,
                 keyed: Defaults::default(),
             };
             match self.change(name, change, &env) {
@@ -94,7 +129,7 @@ impl Worker {
             let _section = self.enter();
             let Some(chain) = self.zone().bucket_at(bucket) else { break };
             for up in chain {
-                let at = up.table(self.region()).map_or(u64::MAX, time);
+                let at = up.table(self.zone()).map_or(u64::MAX, time);
                 if at != u64::MAX {
                     let name = String::from_utf8(up.name(self.region())).ok();
                     seen(name.and_then(|name| UpstreamName::parse(&name).ok()), at);

@@ -152,7 +152,7 @@ impl Worker {
             let _section = self.enter();
             let Some(chain) = self.zone().bucket_at(bucket) else { return };
             for up in chain.filter(|up| get(up.cursor()) & LOOSE != 0) {
-                let Some(table) = up.table(self.region()) else { continue };
+                let Some(table) = up.table(self.zone()) else { continue };
                 let calm = now.saturating_sub(get(up.loose_since()) as u32) > CALM;
                 let clean = calm
                     && table.entries.iter().map(Entry::read).all(|entry| {

@@ -1,10 +1,11 @@
 //! One process that uses a zone: its slot, its read sections.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use peerage_shm::{Region, Section, Slot};
 
 use crate::choice::Clock;
+use crate::events::Said;
 use crate::trace::Reachable;
 use crate::zone::Zone;
 
@@ -14,6 +15,7 @@ pub struct Worker {
     slot: Slot,
     pid: u32,
     random: Cell<u32>,
+    said: RefCell<Vec<Said>>,
 }
 
 /// What a sweep did.
@@ -27,7 +29,8 @@ pub struct Swept {
 
 impl Worker {
     pub(crate) const fn new(zone: Zone, slot: Slot, pid: u32) -> Self {
-        Self { zone, slot, pid, random: Cell::new(pid | 1) }
+        let said = RefCell::new(Vec::new());
+        Self { zone, slot, pid, random: Cell::new(pid | 1), said }
     }
 
     /// A number that is hard to tell from the last; never 0.
@@ -38,6 +41,16 @@ impl Worker {
         x ^= x << 5;
         self.random.set(x);
         x
+    }
+
+    /// Keeps what this process told, for its log.
+    pub(crate) fn say(&self, said: Vec<Said>) {
+        self.said.borrow_mut().extend(said);
+    }
+
+    /// The events of changes that this process made since it was asked last.
+    pub fn take_said(&self) -> Vec<Said> {
+        self.said.take()
     }
 
     /// The zone.

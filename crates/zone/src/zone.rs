@@ -74,10 +74,11 @@ impl Zone {
         let mut writer = shared
             .try_write(std::process::id(), &trace)
             .map_err(|_| FormatError { need: 0, have: 0 })?;
-        let at = writer.alloc(block).ok_or_else(|| FormatError {
+        let too_small = || FormatError {
             need: (u64::from(block) * 32) as usize + region.bytes(),
             have: region.bytes(),
-        })?;
+        };
+        let at = writer.alloc(block).ok_or_else(too_small)?;
         for word in region.words(at, buckets).unwrap_or_default() {
             set(word, 0);
         }
@@ -86,6 +87,7 @@ impl Zone {
         set(zone.root(root::NEXT_TTL), u64::MAX);
         set(zone.root(root::ORPHANS), u64::MAX);
         zone.root(root::BUCKETS).store(pack(at.raw(), buckets as u32 - 1), Ordering::Release);
+        zone.lay_out_events(&mut writer).ok_or_else(too_small)?;
         drop(writer);
         Ok(zone)
     }

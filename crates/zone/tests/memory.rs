@@ -4,6 +4,7 @@ mod support;
 
 use peerage_core::body::{UpstreamBody, VerbOpts};
 use peerage_core::change::Change;
+use peerage_core::host::Hosts;
 use peerage_core::server::AdminState;
 use peerage_core::snapshot::Loaded;
 use peerage_zone::Attempt;
@@ -116,7 +117,12 @@ fn what_a_zone_takes_over_is_known_to_fit_beforehand() {
         }
         let read = |name: &String| from.worker.read(&upstream(name), &from.clock);
         let upstreams = names.iter().filter_map(read).map(|seen| (seen.upstream, seen.revision));
-        let loaded = Loaded { header: None, upstreams: upstreams.collect(), damage: None };
+        let loaded = Loaded {
+            header: None,
+            hosts: Hosts::default(),
+            upstreams: upstreams.collect(),
+            damage: None,
+        };
         let into = World::new(192 << 10).zone.as_master(1);
         let (need, have) = into.fit(&loaded);
         let fits = into.load(&loaded, &clock).is_empty();

@@ -1,6 +1,10 @@
 //! What requests ask for.
 
+use std::net::IpAddr;
+
+use crate::api::filter::{Place, ServerFilter};
 use crate::body::VerbOpts;
+use crate::host::HostVerb;
 use crate::name::UpstreamName;
 use crate::server::AdminState;
 use crate::upstream::ServerSel;
@@ -10,6 +14,8 @@ use crate::upstream::ServerSel;
 pub enum Call {
     /// `GET v1/`
     Root,
+    /// `GET v1/openapi.json`
+    OpenApi,
     /// `GET v1/zones/{zone}`
     ZoneReport {
         /// Its name.
@@ -19,6 +25,13 @@ pub enum Call {
     Flush {
         /// Its name.
         zone: String,
+    },
+    /// `GET v1/events`
+    Events {
+        /// Number of the event after which they begin; `None` = from now on, 0 = all there are.
+        since: Option<u64>,
+        /// How long a poll waits for the first one, ms.
+        wait: u64,
     },
     /// `GET v1/upstreams`
     ListUpstreams {
@@ -90,14 +103,52 @@ pub enum Call {
         /// What the query says; the body may say more.
         opts: VerbOpts,
     },
+    /// `GET v1/servers`
+    ListServers {
+        /// Which.
+        filter: ServerFilter,
+        /// Those after this one.
+        after: Option<Place>,
+        /// Entries of a page.
+        limit: u32,
+    },
+    /// `GET v1/hosts/{ip}`
+    GetHost {
+        /// Which.
+        ip: IpAddr,
+    },
+    /// `POST v1/hosts/{ip}/up`, `/drain`, `/down`; the body may say more than the query.
+    HostVerb(HostVerb),
+    /// `POST v1/batch`
+    Batch,
+    /// `GET v1/ready`
+    Ready {
+        /// Upstreams that must exist.
+        require: Vec<UpstreamName>,
+    },
+    /// `GET v1/zones/{zone}/export`
+    Export {
+        /// Its name.
+        zone: String,
+    },
+    /// `PUT v1/zones/{zone}/import`
+    Import {
+        /// Its name.
+        zone: String,
+        /// Whether upstreams of the API that it does not name are removed.
+        prune: bool,
+    },
 }
 
 impl Call {
     /// The upstream it is about.
     pub fn upstream(&self) -> Option<&UpstreamName> {
         match self {
-            Self::Root | Self::ZoneReport { .. } | Self::Flush { .. } => None,
-            Self::ListUpstreams { .. } => None,
+            Self::Root | Self::OpenApi | Self::ZoneReport { .. } | Self::Flush { .. } => None,
+            Self::Events { .. } => None,
+            Self::ListUpstreams { .. } | Self::ListServers { .. } => None,
+            Self::GetHost { .. } | Self::HostVerb(_) | Self::Batch => None,
+            Self::Ready { .. } | Self::Export { .. } | Self::Import { .. } => None,
             Self::GetUpstream { upstream }
             | Self::PutUpstream { upstream }
             | Self::PatchUpstream { upstream }
@@ -115,11 +166,35 @@ impl Call {
         !matches!(
             self,
             Self::Root
+                | Self::OpenApi
                 | Self::ZoneReport { .. }
+                | Self::Events { .. }
                 | Self::ListUpstreams { .. }
                 | Self::GetUpstream { .. }
                 | Self::GetServer { .. }
+                | Self::ListServers { .. }
+                | Self::GetHost { .. }
+                | Self::Ready { .. }
+                | Self::Export { .. }
         )
+    }
+
+    /// Tells whether the query may name its zone: not where the path does, or it is about none.
+    pub fn may_say_zone(&self) -> bool {
+        !matches!(
+            self,
+            Self::Root
+                | Self::OpenApi
+                | Self::ZoneReport { .. }
+                | Self::Flush { .. }
+                | Self::Export { .. }
+                | Self::Import { .. }
+        )
+    }
+
+    /// Tells whether it can say what it would change without changing it.
+    pub fn can_be_dry(&self) -> bool {
+        self.is_write() && !matches!(self, Self::Flush { .. })
     }
 
     /// Tells whether its body is read.
@@ -131,6 +206,9 @@ impl Call {
                 | Self::PutServer { .. }
                 | Self::PatchServer { .. }
                 | Self::Verb { .. }
+                | Self::HostVerb(_)
+                | Self::Batch
+                | Self::Import { .. }
         )
     }
 }
@@ -142,4 +220,6 @@ pub struct Routed {
     pub call: Call,
     /// `zone=` of the query.
     pub zone: Option<String>,
+    /// Whether it only tells what it would change.
+    pub dry_run: bool,
 }

@@ -65,6 +65,8 @@ codes! {
     UpstreamNotFound = "upstream-not-found", 404, "Upstream not found";
     /// There is no such server.
     ServerNotFound = "server-not-found", 404, "Server not found";
+    /// No server is on the host.
+    HostNotFound = "host-not-found", 404, "Host not found";
     /// The path has no such method here; `Allow` has those it has.
     MethodNotAllowed = "method-not-allowed", 405, "Method not allowed";
     /// The same address twice in an upstream.
@@ -81,6 +83,8 @@ codes! {
     NamedByBlock = "named-by-block", 409, "Named by the configuration";
     /// A source owns the server.
     OwnedBySource = "owned-by-source", 409, "Owned by a source";
+    /// Events from there on are not kept any more.
+    EventsGone = "events-gone", 410, "Events are gone";
     /// `If-Match` names another content.
     Stale = "stale", 412, "Changed meanwhile";
     /// The body is over the limit.
@@ -97,6 +101,8 @@ codes! {
     Moving = "moving", 503, "The zone is moving";
     /// The change is in force but not on disk.
     NotDurable = "not-durable", 503, "In force, not on disk";
+    /// Something that is needed is not there yet; `reasons` says what.
+    NotReady = "not-ready", 503, "Not ready";
     /// What was waited for did not come in time.
     WaitExpired = "wait-expired", 504, "The wait expired";
     /// The zone has no room: nothing changed.
@@ -136,6 +142,16 @@ impl Problem {
         self
     }
 
+    /// Says where in a greater body it is.
+    pub fn within(mut self, place: &str) -> Self {
+        self.detail = format!("{place}: {}", self.detail);
+        self.field = Some(match &self.field {
+            Some(field) => format!("{place}.{field}"),
+            None => place.to_owned(),
+        });
+        self
+    }
+
     /// A 405 that names what is allowed.
     pub fn not_allowed(allow: &'static str, detail: impl Into<String>) -> Self {
         let mut problem = Self::new(Code::MethodNotAllowed, detail);
@@ -151,7 +167,9 @@ impl Problem {
     /// Seconds for `Retry-After`, where trying again helps.
     pub fn retry_after(&self) -> Option<u32> {
         match self.code {
-            Code::Busy | Code::NotWriter | Code::Moving | Code::NotDurable => Some(1),
+            Code::Busy | Code::NotWriter | Code::Moving | Code::NotDurable | Code::NotReady => {
+                Some(1)
+            }
             _ => None,
         }
     }
@@ -217,6 +235,17 @@ impl From<ChangeError> for Problem {
                 .with("admin", state.as_str())
                 .with("reason", reason)
                 .with("by", by),
+            ChangeError::HostIfReason { state, reason, by, .. } => {
+                Self::new(Code::IfReason, detail)
+                    .with("admin", state.as_str())
+                    .with("reason", reason)
+                    .with("by", by)
+            }
+            ChangeError::HostMinUp { upstreams, .. } => {
+                let names: Vec<Value> = upstreams.iter().map(|n| Value::from(n.as_str())).collect();
+                Self::new(Code::MinUp, detail).with("upstreams", names)
+            }
+            ChangeError::NoHost(_) => Self::new(Code::HostNotFound, detail),
             ChangeError::NamedByBlock(_) => Self::new(Code::NamedByBlock, detail),
             ChangeError::OwnedBySource { .. } => Self::new(Code::OwnedBySource, detail),
             ChangeError::Field { field, .. } => Self::new(Code::BadValue, detail).field(field),

@@ -1,8 +1,14 @@
 //! The API as texts: requests to calls and bodies, answers and errors to JSON.
 
+pub mod batch;
 pub mod call;
 pub mod error;
+pub mod export;
+pub mod filter;
+pub mod import;
 pub mod model;
+pub mod openapi;
+pub mod params;
 pub mod path;
 pub mod query;
 pub mod render;

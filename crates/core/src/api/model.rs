@@ -11,6 +11,7 @@ use crate::body::{AdminBody, End, Field, LimitsBody, ServerBody, UpstreamBody, V
 use crate::change::Change;
 use crate::declare::given;
 use crate::field::{self, FieldError};
+use crate::host::HostVerb;
 use crate::json::{self, Value};
 use crate::server::AdminState;
 use crate::time::parse_iso;
@@ -53,12 +54,65 @@ pub fn change(call: Call, body: &[u8], mode: WriteMode) -> Result<Option<Change>
             Change::Admin { sel, verb, opts: verb_opts(verb, opts, body.as_ref())? }
         }
         Call::Root
+        | Call::OpenApi
+        | Call::Events { .. }
         | Call::ZoneReport { .. }
         | Call::Flush { .. }
         | Call::ListUpstreams { .. }
         | Call::GetUpstream { .. }
-        | Call::GetServer { .. } => return Ok(None),
+        | Call::GetServer { .. }
+        | Call::ListServers { .. }
+        | Call::GetHost { .. }
+        | Call::HostVerb(_)
+        | Call::Batch
+        | Call::Ready { .. }
+        | Call::Export { .. }
+        | Call::Import { .. } => return Ok(None),
     }))
+}
+
+/// The verb of a host: what the query says and what the body says.
+pub fn host_verb(verb: HostVerb, body: &[u8]) -> Result<HostVerb, Problem> {
+    let body = if body.is_empty() { None } else { Some(json::parse(body)?) };
+    let HostVerb { ip, verb, opts, mut missing_ok } = verb;
+    let body = match body {
+        Some(Value::Obj(mut entries)) => {
+            if let Some(value) = take(&mut entries, "missing") {
+                if missing_ok {
+                    let twice = Wrong("is in the query and in the body".to_owned());
+                    return Err(At("").bad("missing", &twice));
+                }
+                missing_ok = missing(&At(""), &value)?;
+            }
+            Some(Value::Obj(entries))
+        }
+        body => body,
+    };
+    let opts = with_min_up(verb, verb_opts(verb, opts, body.as_ref())?);
+    Ok(HostVerb { ip, verb, opts, missing_ok })
+}
+
+/// A host taken away leaves one server in each of its upstreams, unless something else is said.
+pub(super) fn with_min_up(verb: AdminState, mut opts: VerbOpts) -> VerbOpts {
+    if verb != AdminState::Up {
+        opts.min_up.get_or_insert(1);
+    }
+    opts
+}
+
+/// `"missing":"ok"`
+pub(super) fn missing(at: &At<'_>, value: &Value) -> Result<bool, Problem> {
+    match value {
+        Value::Null => Ok(false),
+        Value::Str(text) if text == "ok" => Ok(true),
+        _ => Err(at.bad("missing", &Wrong("may only be \"ok\"".to_owned()))),
+    }
+}
+
+/// Takes an entry out of an object.
+pub(super) fn take(entries: &mut Vec<(String, Value)>, name: &str) -> Option<Value> {
+    let at = entries.iter().position(|(key, _)| key == name)?;
+    Some(entries.remove(at).1)
 }
 
 /// The body of an upstream.
@@ -217,7 +271,7 @@ fn labels(at: &At<'_>, value: &Value) -> Result<Vec<(String, Option<String>)>, P
     Ok(labels)
 }
 
-fn admin(at: &At<'_>, value: &Value, form: Form) -> Result<AdminBody, Problem> {
+pub(super) fn admin(at: &At<'_>, value: &Value, form: Form) -> Result<AdminBody, Problem> {
     let path = at.path("admin");
     let at = At(&path);
     let mut body = AdminBody::default();
@@ -313,10 +367,10 @@ pub fn verb_opts(
 }
 
 /// Why a value is refused; completes `"field" …`.
-struct Wrong(String);
+pub(super) struct Wrong(pub(super) String);
 
 impl Wrong {
-    fn kind(wanted: &str, value: &Value) -> Self {
+    pub(super) fn kind(wanted: &str, value: &Value) -> Self {
         Self(format!("must be {wanted}, not {}", value.kind()))
     }
 }
@@ -333,14 +387,14 @@ impl From<FieldError> for Wrong {
     }
 }
 
-fn text(value: &Value) -> Result<&str, Wrong> {
+pub(super) fn text(value: &Value) -> Result<&str, Wrong> {
     match value {
         Value::Str(text) => Ok(text),
         value => Err(Wrong::kind("a string", value)),
     }
 }
 
-fn flag(value: &Value) -> Result<bool, Wrong> {
+pub(super) fn flag(value: &Value) -> Result<bool, Wrong> {
     match value {
         Value::Bool(flag) => Ok(*flag),
         value => Err(Wrong::kind("true or false", value)),
@@ -348,7 +402,7 @@ fn flag(value: &Value) -> Result<bool, Wrong> {
 }
 
 /// A whole number; others are numbers out of every range.
-fn whole(value: &Value) -> Result<i64, Wrong> {
+pub(super) fn whole(value: &Value) -> Result<i64, Wrong> {
     match value {
         Value::Int(number) => Ok(*number),
         Value::Float(_) => Ok(-1),
@@ -370,19 +424,19 @@ fn duration<T>(value: &Value, read: fn(&str) -> Result<T, FieldError>) -> Result
     }
 }
 
-fn short(text: &str) -> &str {
+pub(super) fn short(text: &str) -> &str {
     text.get(..64).unwrap_or(text).trim_end_matches(char::is_control)
 }
 
 /// Where in the body a field is.
-struct At<'a>(&'a str);
+pub(super) struct At<'a>(pub(super) &'a str);
 
 impl At<'_> {
     fn path(&self, key: &str) -> String {
         if self.0.is_empty() { key.to_owned() } else { format!("{}.{key}", self.0) }
     }
 
-    fn object<'v>(&self, value: &'v Value) -> Result<&'v [(String, Value)], Problem> {
+    pub(super) fn object<'v>(&self, value: &'v Value) -> Result<&'v [(String, Value)], Problem> {
         if let Value::Obj(entries) = value {
             return Ok(entries);
         }
@@ -404,12 +458,12 @@ impl At<'_> {
         read(value).map(Field::Given).map_err(|wrong| self.bad(key, &wrong))
     }
 
-    fn bad(&self, key: &str, wrong: &dyn std::fmt::Display) -> Problem {
+    pub(super) fn bad(&self, key: &str, wrong: &dyn std::fmt::Display) -> Problem {
         let path = self.path(short(key));
         Problem::new(Code::BadValue, format!("\"{path}\" {wrong}")).field(path)
     }
 
-    fn unknown(&self, key: &str) -> Problem {
+    pub(super) fn unknown(&self, key: &str) -> Problem {
         let path = self.path(short(key));
         Problem::new(Code::UnknownField, format!("unknown field \"{path}\"")).field(path)
     }

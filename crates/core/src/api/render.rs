@@ -3,13 +3,15 @@
 //! Everything is appended to a buffer, in pieces small enough that the edge can send a long list
 //! slice by slice: [`upstream_open`], then [`server`] by server, then [`UPSTREAM_CLOSE`].
 
+use std::net::IpAddr;
+
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
 
 use crate::counters::Counters;
 use crate::name::UpstreamName;
-use crate::server::{Admin, Limits, Params, Server};
+use crate::server::{Admin, AdminState, Limits, Params, Server};
 use crate::state::{Live, State, Why, eligible, reason, state, verdict};
 use crate::time::iso;
 use crate::upstream::Upstream;
@@ -25,6 +27,34 @@ pub struct Shown<'a> {
     pub upstream: &'a Upstream,
     /// What is live, server by server.
     pub live: &'a [Live],
+    /// What stands on the machine of each server.
+    pub hosts: &'a [Option<Admin>],
+}
+
+impl<'a> Shown<'a> {
+    /// One server; `None` = there is none at that place.
+    pub fn server(&self, at: usize) -> Option<Line<'a>> {
+        let server = self.upstream.servers.get(at)?;
+        Some(Line {
+            server,
+            limits: self.upstream.limits(server),
+            live: self.live.get(at)?,
+            host: self.hosts.get(at).and_then(Option::as_ref),
+        })
+    }
+}
+
+/// A server with all that is shown of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    /// What is declared and wanted.
+    pub server: &'a Server,
+    /// What holds for it.
+    pub limits: Limits,
+    /// What is live.
+    pub live: &'a Live,
+    /// What stands on its machine.
+    pub host: Option<&'a Admin>,
 }
 
 /// Whether a listing has servers.
@@ -40,8 +70,32 @@ pub enum Servers {
 pub const UPSTREAM_CLOSE: &[u8] = b"]}";
 
 /// A server.
-pub fn server(out: &mut Vec<u8>, server: &Server, limits: &Limits, live: &Live) {
-    json(out, &ServerJson::of(server, limits, live));
+pub fn server(out: &mut Vec<u8>, line: &Line<'_>) {
+    json(out, &ServerJson::of(line, None));
+}
+
+/// A server of a list over upstreams: it says its upstream first.
+pub fn listed_server(out: &mut Vec<u8>, upstream: &UpstreamName, line: &Line<'_>) {
+    json(out, &ServerJson::of(line, Some(upstream.as_str())));
+}
+
+/// What stands on a server or a host, as a value.
+pub fn admin_value(admin: Option<&Admin>) -> Value {
+    let up = Admin::default();
+    serde_json::to_value(AdminJson::of(admin.unwrap_or(&up))).unwrap_or_default()
+}
+
+/// A host and what stands on it, up to the bracket of its servers.
+pub fn host_open(out: &mut Vec<u8>, ip: IpAddr, admin: Option<&Admin>) {
+    #[derive(Serialize)]
+    struct Host<'a> {
+        host: IpAddr,
+        admin: AdminJson<'a>,
+    }
+    let up = Admin::default();
+    json(out, &Host { host: ip, admin: AdminJson::of(admin.unwrap_or(&up)) });
+    out.pop();
+    out.extend_from_slice(b",\"servers\":[");
 }
 
 /// An upstream, whole.
@@ -51,11 +105,12 @@ pub fn upstream(out: &mut Vec<u8>, shown: &Shown<'_>, servers: Servers) {
         return;
     }
     upstream_open(out, shown);
-    for (i, (one, live)) in shown.upstream.servers.iter().zip(shown.live).enumerate() {
+    for (i, line) in (0..shown.upstream.servers.len()).map_while(|at| shown.server(at)).enumerate()
+    {
         if i > 0 {
             out.push(b',');
         }
-        server(out, one, &shown.upstream.limits(one), live);
+        server(out, &line);
     }
     out.extend_from_slice(UPSTREAM_CLOSE);
 }
@@ -93,7 +148,7 @@ pub struct Answer<'a> {
     /// Where.
     pub upstream: Option<&'a UpstreamName>,
     /// The server it was about.
-    pub server: Option<(&'a Server, Limits, &'a Live)>,
+    pub server: Option<Line<'a>>,
     /// Further members: `drained`, `ready`, `warning`, …
     pub extra: &'a [(&'a str, Value)],
 }
@@ -114,8 +169,8 @@ impl Serialize for Answer<'_> {
         for (name, value) in self.extra {
             map.serialize_entry(name, value)?;
         }
-        if let Some((server, limits, live)) = &self.server {
-            map.serialize_entry("server", &ServerJson::of(server, limits, live))?;
+        if let Some(line) = &self.server {
+            map.serialize_entry("server", &ServerJson::of(line, None))?;
         }
         map.end()
     }
@@ -128,6 +183,8 @@ fn json<T: Serialize + ?Sized>(out: &mut Vec<u8>, value: &T) {
 
 #[derive(Serialize)]
 struct ServerJson<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    upstream: Option<&'a str>,
     id: u64,
     server: String,
     origin: String,
@@ -139,7 +196,7 @@ struct ServerJson<'a> {
     backup: bool,
     route: &'a str,
     labels: &'a std::collections::BTreeMap<String, String>,
-    host_admin: Option<()>,
+    host_admin: Option<AdminJson<'a>>,
     admin: AdminJson<'a>,
     state: State,
     why: Option<Why>,
@@ -149,10 +206,12 @@ struct ServerJson<'a> {
 }
 
 impl<'a> ServerJson<'a> {
-    fn of(server: &'a Server, limits: &Limits, live: &'a Live) -> Self {
-        let (state, why) = verdict(server, limits, &live.facts);
+    fn of(line: &Line<'a>, upstream: Option<&'a str>) -> Self {
+        let Line { server, limits, live, host } = *line;
+        let (state, why) = verdict(server, host, &limits, &live.facts);
         let Params { backup, route, labels, .. } = &server.params;
         Self {
+            upstream,
             id: server.id,
             server: server.addr.to_string(),
             origin: server.origin.to_string(),
@@ -164,7 +223,7 @@ impl<'a> ServerJson<'a> {
             backup: *backup,
             route,
             labels,
-            host_admin: None,
+            host_admin: host.map(AdminJson::of),
             admin: AdminJson::of(&server.admin),
             state,
             why,
@@ -231,10 +290,12 @@ impl<'a> UpstreamJson<'a> {
         let defaults = upstream.settings.defaults.limits();
         let mut counts = Counts([0; State::ALL.len()]);
         let mut takes = 0;
-        for (server, live) in upstream.servers.iter().zip(shown.live) {
-            let (admin, limits) = (server.admin.state, upstream.limits(server));
-            takes += usize::from(eligible(admin, &limits, &live.facts));
-            counts.0[state(reason(admin, &limits, &live.facts)) as usize] += 1;
+        for line in (0..upstream.servers.len()).map_while(|at| shown.server(at)) {
+            let Line { server, limits, live, host } = line;
+            let own = server.admin.state;
+            let host = host.map_or(AdminState::Up, |host| host.state);
+            takes += usize::from(eligible(own.max(host), &limits, &live.facts));
+            counts.0[state(reason(own, host, &limits, &live.facts)) as usize] += 1;
         }
         Self {
             name: upstream.name.as_str(),

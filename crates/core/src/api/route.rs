@@ -7,11 +7,14 @@
 pub use crate::api::call::{Call, Routed};
 pub use crate::api::path::{Slashes, after_location};
 
+use std::net::IpAddr;
+
 use crate::addr::ServerAddr;
 use crate::api::error::{Code, Problem};
+use crate::api::openapi;
+use crate::api::params;
 use crate::api::query::{Query, decode_segment};
-use crate::body::VerbOpts;
-use crate::field::{self, FieldError};
+use crate::host::HostVerb;
 use crate::name::UpstreamName;
 use crate::server::AdminState;
 use crate::upstream::ServerSel;
@@ -57,6 +60,18 @@ impl Http {
             _ => Self::Other,
         }
     }
+
+    /// The word in `Allow`.
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Put => "PUT",
+            Self::Patch => "PATCH",
+            Self::Delete => "DELETE",
+            Self::Post => "POST",
+            Self::Other => "other",
+        }
+    }
 }
 
 /// Routes a request; `path` is the raw path after the location's name, `query` what follows `?`.
@@ -68,10 +83,11 @@ pub fn route(method: Http, path: &[u8], query: &[u8], mode: WriteMode) -> Result
     };
     permit(&place, method, mode)?;
     let mut query = Query::parse(query)?;
-    let zone = query.take("zone");
     let call = call(place, method, &mut query)?;
+    let zone = if call.may_say_zone() { query.take("zone") } else { None };
+    let dry_run = call.can_be_dry() && params::flag(&mut query, "dry_run")?;
     query.end()?;
-    Ok(Routed { call, zone })
+    Ok(Routed { call, zone, dry_run })
 }
 
 /// The segments of a path, decoded one by one; empty ones do not count, as in nginx's `$uri`.
@@ -93,45 +109,83 @@ fn segments(path: &[u8]) -> Result<Vec<String>, Problem> {
 #[derive(Clone, Copy)]
 enum Place<'a> {
     Root,
+    OpenApi,
     Zone(&'a str),
     Flush(&'a str),
+    Events,
     Upstreams,
     Upstream(&'a str),
     Server(&'a str, &'a str),
     Verb(&'a str, &'a str, AdminState),
+    Servers,
+    Host(&'a str),
+    HostVerb(&'a str, AdminState),
+    Batch,
+    Ready,
+    Export(&'a str),
+    Import(&'a str),
 }
 
 fn place<'a>(segments: &[&'a str]) -> Option<Place<'a>> {
     let ["v1", rest @ ..] = segments else { return None };
     Some(match rest {
         [] => Place::Root,
+        ["openapi.json"] => Place::OpenApi,
         ["zones", zone] => Place::Zone(zone),
         ["zones", zone, "flush"] => Place::Flush(zone),
+        ["events"] => Place::Events,
         ["upstreams"] => Place::Upstreams,
         ["upstreams", upstream] => Place::Upstream(upstream),
         ["upstreams", upstream, "servers", server] => Place::Server(upstream, server),
         ["upstreams", upstream, "servers", server, verb] => {
             Place::Verb(upstream, server, AdminState::parse(verb)?)
         }
+        ["servers"] => Place::Servers,
+        ["hosts", ip] => Place::Host(ip),
+        ["hosts", ip, verb] => Place::HostVerb(ip, AdminState::parse(verb)?),
+        ["batch"] => Place::Batch,
+        ["ready"] => Place::Ready,
+        ["zones", zone, "export"] => Place::Export(zone),
+        ["zones", zone, "import"] => Place::Import(zone),
         _ => return None,
     })
 }
 
+impl Place<'_> {
+    /// Its path as [`openapi::PATHS`] has it.
+    fn template(&self) -> &'static str {
+        match self {
+            Self::Root => "/v1/",
+            Self::OpenApi => "/v1/openapi.json",
+            Self::Zone(_) => "/v1/zones/{zone}",
+            Self::Flush(_) => "/v1/zones/{zone}/flush",
+            Self::Events => "/v1/events",
+            Self::Upstreams => "/v1/upstreams",
+            Self::Upstream(_) => "/v1/upstreams/{upstream}",
+            Self::Server(..) => "/v1/upstreams/{upstream}/servers/{server}",
+            Self::Verb(_, _, verb) => match verb {
+                AdminState::Up => "/v1/upstreams/{upstream}/servers/{server}/up",
+                AdminState::Drain => "/v1/upstreams/{upstream}/servers/{server}/drain",
+                AdminState::Down => "/v1/upstreams/{upstream}/servers/{server}/down",
+            },
+            Self::Servers => "/v1/servers",
+            Self::Host(_) => "/v1/hosts/{ip}",
+            Self::HostVerb(_, verb) => match verb {
+                AdminState::Up => "/v1/hosts/{ip}/up",
+                AdminState::Drain => "/v1/hosts/{ip}/drain",
+                AdminState::Down => "/v1/hosts/{ip}/down",
+            },
+            Self::Batch => "/v1/batch",
+            Self::Ready => "/v1/ready",
+            Self::Export(_) => "/v1/zones/{zone}/export",
+            Self::Import(_) => "/v1/zones/{zone}/import",
+        }
+    }
+}
+
 fn permit(place: &Place<'_>, method: Http, mode: WriteMode) -> Result<(), Problem> {
-    const READ: &str = "GET, HEAD";
-    const WHOLE: &str = "GET, HEAD, PUT, PATCH, DELETE";
-    let allow = match place {
-        Place::Root | Place::Zone(_) | Place::Upstreams => READ,
-        Place::Upstream(_) | Place::Server(..) => WHOLE,
-        Place::Flush(_) | Place::Verb(..) => "POST",
-    };
-    let defined = match method {
-        Http::Get => allow != "POST",
-        Http::Put | Http::Patch | Http::Delete => allow == WHOLE,
-        Http::Post => allow == "POST",
-        Http::Other => false,
-    };
-    if !defined {
+    let allow = openapi::allow(place.template());
+    if !allow.split(", ").any(|word| word == method.as_str()) {
         return Err(Problem::not_allowed(allow, "the path has no such method"));
     }
     if method == Http::Get {
@@ -140,11 +194,12 @@ fn permit(place: &Place<'_>, method: Http, mode: WriteMode) -> Result<(), Proble
     match mode {
         WriteMode::On => Ok(()),
         WriteMode::Off => {
-            let reads = if allow == "POST" { "" } else { READ };
+            let reads = if allow.starts_with(openapi::READ) { openapi::READ } else { "" };
             Err(Problem::not_allowed(reads, "writing is off here"))
         }
         WriteMode::Operate => match (place, method) {
-            (Place::Verb(..), _) | (Place::Server(..), Http::Patch) => Ok(()),
+            (Place::Verb(..) | Place::HostVerb(..) | Place::Batch, _)
+            | (Place::Server(..), Http::Patch) => Ok(()),
             _ => Err(Problem::new(Code::NotPermitted, "write=operate does not cover this")),
         },
     }
@@ -153,15 +208,19 @@ fn permit(place: &Place<'_>, method: Http, mode: WriteMode) -> Result<(), Proble
 fn call(place: Place<'_>, method: Http, query: &mut Query) -> Result<Call, Problem> {
     Ok(match place {
         Place::Root => Call::Root,
+        Place::OpenApi => Call::OpenApi,
         Place::Zone(zone) => Call::ZoneReport { zone: zone.to_owned() },
         Place::Flush(zone) => Call::Flush { zone: zone.to_owned() },
-        Place::Upstreams => list(query)?,
+        Place::Events => params::events(query)?,
+        Place::Upstreams => params::upstreams(query)?,
         Place::Upstream(name) => {
             let upstream = upstream(name)?;
             match method {
                 Http::Put => Call::PutUpstream { upstream },
                 Http::Patch => Call::PatchUpstream { upstream },
-                Http::Delete => Call::DeleteUpstream { upstream, force: flag(query, "force")? },
+                Http::Delete => {
+                    Call::DeleteUpstream { upstream, force: params::flag(query, "force")? }
+                }
                 Http::Get | Http::Post | Http::Other => Call::GetUpstream { upstream },
             }
         }
@@ -176,17 +235,37 @@ fn call(place: Place<'_>, method: Http, query: &mut Query) -> Result<Call, Probl
         }
         Place::Verb(name, server, verb) => {
             let (upstream, sel) = (upstream(name)?, selector(server)?);
-            Call::Verb { upstream, sel, verb, opts: options(query)? }
+            Call::Verb { upstream, sel, verb, opts: params::options(query)? }
         }
+        Place::Servers => params::servers(query)?,
+        Place::Host(host) => Call::GetHost { ip: address(host)? },
+        Place::HostVerb(host, verb) => {
+            let missing_ok = params::missing_ok(query)?;
+            let opts = params::options(query)?;
+            Call::HostVerb(HostVerb { ip: address(host)?, verb, opts, missing_ok })
+        }
+        Place::Batch => Call::Batch,
+        Place::Ready => Call::Ready { require: params::require(query)? },
+        Place::Export(zone) => Call::Export { zone: zone.to_owned() },
+        Place::Import(zone) => Call::Import { zone: zone.to_owned(), prune: params::prune(query)? },
     })
 }
 
-fn upstream(name: &str) -> Result<UpstreamName, Problem> {
+pub(super) fn upstream(name: &str) -> Result<UpstreamName, Problem> {
     UpstreamName::parse(name)
         .map_err(|error| Problem::new(Code::BadName, error.to_string()).field("upstream"))
 }
 
-fn selector(text: &str) -> Result<ServerSel, Problem> {
+/// The address of a host, a v6 one with or without brackets.
+pub(super) fn address(text: &str) -> Result<IpAddr, Problem> {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    bare.parse().map(|ip: IpAddr| ip.to_canonical()).map_err(|_| {
+        Problem::new(Code::BadAddress, format!("\"{text}\" is no address of a host")).field("host")
+    })
+}
+
+/// A server of a path or a batch.
+pub(super) fn selector(text: &str) -> Result<ServerSel, Problem> {
     let bad = |detail: String| Problem::new(Code::BadAddress, detail).field("server");
     if let Some(id) = text.strip_prefix("id:") {
         let digits = !id.is_empty() && id.bytes().all(|b| b.is_ascii_digit());
@@ -200,77 +279,10 @@ fn selector(text: &str) -> Result<ServerSel, Problem> {
         .map_err(|error| bad(format!("\"{text}\": {error}")))
 }
 
-/// Entries of a page where the query does not say.
-const PAGE: u32 = 100;
-/// Entries of a page at most.
-const PAGE_MAX: u32 = 1000;
-
-fn list(query: &mut Query) -> Result<Call, Problem> {
-    let after = match query.take("after") {
-        None => None,
-        Some(name) => Some(UpstreamName::parse(&name).map_err(|error| {
-            Problem::new(Code::BadParameter, format!("after: {error}")).field("after")
-        })?),
-    };
-    let limit = match query.take("limit") {
-        None => PAGE,
-        Some(text) => match text.parse() {
-            Ok(limit) if (1..=PAGE_MAX).contains(&limit) => limit,
-            _ => {
-                let detail = format!("\"limit\" must be a whole number from 1 to {PAGE_MAX}");
-                return Err(Problem::new(Code::BadParameter, detail).field("limit"));
-            }
-        },
-    };
-    let servers = match query.take("fields").as_deref() {
-        None => false,
-        Some("servers") => true,
-        Some(_) => {
-            let problem = Problem::new(Code::BadParameter, "\"fields\" may only be servers");
-            return Err(problem.field("fields"));
-        }
-    };
-    Ok(Call::ListUpstreams { after, limit, servers })
-}
-
-fn flag(query: &mut Query, name: &'static str) -> Result<bool, Problem> {
-    match query.take(name).as_deref() {
-        None | Some("0") => Ok(false),
-        Some("1") => Ok(true),
-        Some(_) => {
-            let detail = format!("\"{name}\" must be 0 or 1");
-            Err(Problem::new(Code::BadParameter, detail).field(name))
-        }
-    }
-}
-
-fn options(query: &mut Query) -> Result<VerbOpts, Problem> {
-    fn one<T>(
-        query: &mut Query,
-        name: &str,
-        read: impl Fn(String) -> Result<T, FieldError>,
-    ) -> Result<Option<T>, Problem> {
-        let Some(text) = query.take(name) else { return Ok(None) };
-        read(text).map(Some).map_err(|error| {
-            Problem::new(Code::BadValue, format!("\"{name}\" {error}")).field(name)
-        })
-    }
-    let text = |text: String| field::reason(&text).map(str::to_owned);
-    Ok(VerbOpts {
-        wait: one(query, "wait", |text| field::wait(&text))?,
-        ttl: one(query, "ttl", |text| field::ttl(&text))?,
-        reason: one(query, "reason", text)?,
-        min_up: one(query, "min_up", |text| {
-            let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-            field::min_up(if digits { text.parse().unwrap_or(-1) } else { -1 })
-        })?,
-        if_reason: one(query, "if_reason", text)?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::body::VerbOpts;
 
     fn name(text: &str) -> UpstreamName {
         UpstreamName::parse(text).unwrap()
@@ -307,6 +319,27 @@ mod tests {
     }
 
     #[test]
+    fn every_path_has_the_methods_of_the_list() {
+        for (path, allow) in openapi::PATHS {
+            let path = path
+                .replace("{server}", "10.0.0.1:8080")
+                .replace("{zone}", "main")
+                .replace("{ip}", "10.0.0.1")
+                .replace("{upstream}", "app");
+            for method in [Http::Get, Http::Put, Http::Patch, Http::Delete, Http::Post] {
+                let routed = route(method, path.as_bytes(), b"", WriteMode::On);
+                if allow.contains(method.as_str()) {
+                    assert!(routed.is_ok(), "{method:?} {path}: {routed:?}");
+                } else {
+                    let problem = routed.unwrap_err();
+                    assert_eq!(problem.code, Code::MethodNotAllowed, "{method:?} {path}");
+                    assert_eq!(problem.allow, Some(*allow), "{method:?} {path}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_verb_takes_its_options() {
         let query = b"wait=30s&ttl=15m&min_up=1&reason=deploy-812&if_reason=a+b&zone=main";
         let path = b"/v1/upstreams/app/servers/10.0.0.1:8080/down";
@@ -332,7 +365,23 @@ mod tests {
             (Get, "/", "", On, Code::PathNotFound, None),
             (Get, "/v2/upstreams", "", On, Code::PathNotFound, None),
             (Get, "v1", "", On, Code::PathNotFound, None),
-            (Get, "/v1/hosts/10.0.0.1", "", On, Code::PathNotFound, None),
+            (Get, "/v1/hosts", "", On, Code::PathNotFound, None),
+            (Post, "/v1/hosts/10.0.0.1/kick", "", On, Code::PathNotFound, None),
+            (Get, "/v1/hosts/app", "", On, Code::BadAddress, None),
+            (Get, "/v1/hosts/10.0.0.1:80", "", On, Code::BadAddress, None),
+            (Post, "/v1/hosts/x/down", "", Off, Code::MethodNotAllowed, Some("")),
+            (Post, "/v1/hosts/10.0.0.1/down", "missing=no", On, Code::BadParameter, None),
+            (Get, "/v1/batch", "", On, Code::MethodNotAllowed, Some("POST")),
+            (Get, "/v1/zones/main/import", "", On, Code::MethodNotAllowed, Some("PUT")),
+            (Put, "/v1/zones/main/import", "", Operate, Code::NotPermitted, None),
+            (Put, "/v1/zones/main/import", "prune=all", On, Code::BadParameter, None),
+            (Put, "/v1/zones/main/export", "", On, Code::MethodNotAllowed, Some("GET, HEAD")),
+            (Get, "/v1/upstreams/app", "dry_run=1", On, Code::BadParameter, None),
+            (Delete, "/v1/upstreams/app", "dry_run=yes", On, Code::BadParameter, None),
+            (Post, "/v1/zones/main/flush", "dry_run=1", On, Code::BadParameter, None),
+            (Get, "/v1/servers", "state=on", On, Code::BadParameter, None),
+            (Get, "/v1/servers", "after=a%2Fb", On, Code::BadParameter, None),
+            (Get, "/v1/ready", "require=a,,b", On, Code::BadParameter, None),
             (Get, "/v1/upstreams/app/servers", "", On, Code::PathNotFound, None),
             (Post, "/v1/upstreams/app/servers/x/kick", "", Off, Code::PathNotFound, None),
             (Get, "/v1/upstreams/%00", "", On, Code::BadPath, None),
@@ -373,6 +422,8 @@ mod tests {
             (Get, "/v1/upstreams", "fields=x", On, Code::BadParameter, None),
             (Get, "/v1/upstreams", "after=a%2Fb", On, Code::BadParameter, None),
             (Get, "/v1/upstreams/app", "x=1", On, Code::BadParameter, None),
+            (Get, "/v1/", "zone=main", On, Code::BadParameter, None),
+            (Get, "/v1/zones/main", "zone=other", On, Code::BadParameter, None),
             (Delete, "/v1/upstreams/app", "force=yes", On, Code::BadParameter, None),
             (Post, "/v1/upstreams/app/servers/x/down", "wiat=30s", On, Code::BadParameter, None),
             (Post, "/v1/upstreams/app/servers/x/down", "close=5m", On, Code::BadParameter, None),

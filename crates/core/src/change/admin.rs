@@ -29,7 +29,13 @@ pub(super) fn state_admin(
 }
 
 /// Sets state, end and reason together; what is already so stays with its actor and time.
-fn set_admin(admin: &Admin, state: AdminState, reason: &str, end: End, ctx: &Context<'_>) -> Admin {
+pub(crate) fn set_admin(
+    admin: &Admin,
+    state: AdminState,
+    reason: &str,
+    end: End,
+    ctx: &Context<'_>,
+) -> Admin {
     // A state whose end has passed is over.
     let (state, reason) = match end {
         End::At(at) if at <= ctx.now => (AdminState::Up, ""),

@@ -158,7 +158,7 @@ impl World {
 
 pub fn listing(upstream: &Upstream) -> String {
     let live = vec![Live::default(); upstream.servers.len()];
-    let shown = Shown { zone: "main", revision: 812, upstream, live: &live };
+    let shown = Shown { zone: "main", revision: 812, upstream, live: &live, hosts: &[] };
     let mut out = Vec::new();
     render::upstream(&mut out, &shown, Servers::With);
     String::from_utf8(out).unwrap()

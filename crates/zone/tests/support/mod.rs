@@ -45,7 +45,7 @@ impl World {
             clock: &self.clock,
             actor: Actor::new("test", "127.0.0.1"),
             origin: Origin::Api,
-            named: false,
+            named: &|_| false,
             keyed: Defaults::default(),
         };
         self.worker.change(&upstream(name), change, &env)

@@ -1,0 +1,98 @@
+//! The hosts' layer of a zone: one blob, replaced as a whole together with the tables it covers.
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::SeqCst;
+
+use peerage_core::addr::ServerAddr;
+use peerage_core::host::{Hosts, is_on};
+use peerage_core::name::UpstreamName;
+use peerage_core::record;
+use peerage_shm::Region;
+
+use crate::layout::{Blob, get, root, set, words_of};
+use crate::listing::Cursor;
+use crate::worker::Worker;
+use crate::zone::Zone;
+
+/// The hosts as they lie in the zone.
+#[derive(Default)]
+pub(crate) struct StoredHosts {
+    pub(crate) hosts: Hosts,
+    pub(crate) blob: Blob,
+    /// Revision of their last change.
+    pub(crate) revision: u64,
+}
+
+/// Granules of the block: the revision, then the bytes.
+pub(crate) const fn granules(blob: Blob) -> u32 {
+    crate::layout::granules(1 + words_of(blob.len as usize))
+}
+
+/// Fills a block.
+pub(crate) fn write(region: &Region, blob: Blob, bytes: &[u8], revision: u64) {
+    if let Some([word]) = region.array(blob.at) {
+        set(word, revision);
+    }
+    region.write_bytes(blob.at, 1, bytes);
+}
+
+/// Revision of a block.
+pub(crate) fn revision(region: &Region, blob: Blob) -> u64 {
+    region.array::<1>(blob.at).map_or(0, |[word]| get(word))
+}
+
+impl Zone {
+    /// The block in force. Inside a read section or under the lock.
+    fn hosts_blob(&self) -> Blob {
+        let next = Blob::from_word(self.root(root::HOSTS_NEXT).load(SeqCst));
+        let in_force = self.root(root::REVISION).load(SeqCst);
+        if !next.at.is_none() && revision(self.region(), next) <= in_force {
+            return next;
+        }
+        Blob::from_word(self.root(root::HOSTS).load(SeqCst))
+    }
+
+    pub(crate) fn hosts_revision(&self) -> u64 {
+        revision(self.region(), self.hosts_blob())
+    }
+
+    /// The hosts. Inside a read section or under the lock.
+    pub(crate) fn stored_hosts(&self) -> StoredHosts {
+        let blob = self.hosts_blob();
+        if blob.at.is_none() {
+            return StoredHosts::default();
+        }
+        let mut bytes = Vec::new();
+        self.region().read_bytes(blob.at, 1, blob.len as usize, &mut bytes);
+        // What this build wrote reads back.
+        let hosts = record::decode_hosts(&bytes).unwrap_or_default();
+        StoredHosts { hosts, blob, revision: revision(self.region(), blob) }
+    }
+}
+
+impl Worker {
+    /// The admin states of hosts.
+    pub fn hosts(&self) -> Hosts {
+        let _section = self.enter();
+        self.zone().stored_hosts().hosts
+    }
+
+    /// Servers on a host: upstream, id and address.
+    pub fn on_host(&self, ip: IpAddr) -> Vec<(UpstreamName, u64, ServerAddr)> {
+        let mut found = Vec::new();
+        let mut cursor = Cursor::default();
+        loop {
+            let names = self.walk(&mut cursor, 64);
+            if names.is_empty() {
+                return found;
+            }
+            for name in names {
+                let _section = self.enter();
+                let up = self.zone().find(name.as_str().as_bytes());
+                let Some(stored) = up.and_then(|up| self.zone().load(up)) else { continue };
+                let servers = stored.upstream.servers.into_iter().filter(|s| is_on(s, ip));
+                found.extend(servers.map(|s| (name.clone(), s.id, s.addr)));
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What a change takes out of reach.
+
+use peerage_shm::Ref;
+
+use crate::layout::{Blob, Entry, Table, Up, granules, low};
+use crate::stored::Stored;
+use crate::turn;
+
+/// Blocks, and peers that go when nobody holds them.
+#[derive(Default)]
+pub(crate) struct Retired {
+    pub(crate) blocks: Vec<(Ref, u32)>,
+    pub(crate) peers: Vec<Ref>,
+}
+
+impl Retired {
+    /// What the new table no longer names.
+    pub(crate) fn replaced(&mut self, stored: Option<&Stored>, cold: Blob, table: Table) {
+        let Some(stored) = stored else { return };
+        let mut kept: Vec<Ref> = table
+            .entries
+            .iter()
+            .map(Entry::read)
+            .flat_map(|entry| [entry.peer, entry.cold])
+            .collect();
+        kept.sort_unstable();
+        let gone = |at: Ref| !at.is_none() && kept.binary_search(&at).is_err();
+        self.table(stored);
+        if stored.cold != cold {
+            self.blocks.push((stored.cold.at, stored.cold.granules()));
+        }
+        for server in &stored.servers {
+            if gone(server.cold.at) {
+                self.blocks.push((server.cold.at, server.cold.granules()));
+            }
+            self.peers.extend(server.entries.iter().map(|e| e.peer).filter(|&at| gone(at)));
+        }
+    }
+
+    /// Everything of an upstream.
+    pub(crate) fn everything(&mut self, stored: &Stored) {
+        self.table(stored);
+        self.blocks.push((stored.cold.at, stored.cold.granules()));
+        let name = stored.upstream.name.as_str().len();
+        self.blocks.push((stored.up.at, Up::granules(name)));
+        for server in &stored.servers {
+            self.blocks.push((server.cold.at, server.cold.granules()));
+            self.peers.extend(server.entries.iter().map(|e| e.peer).filter(|at| !at.is_none()));
+        }
+    }
+
+    fn table(&mut self, stored: &Stored) {
+        let at = Ref::from_raw((stored.word >> 32) as u32);
+        self.blocks.push((at, Table::granules(low(stored.word) as usize)));
+        let (sequence, places) = stored.sequence;
+        if places != 0 {
+            self.blocks.push((sequence, granules(turn::order_words(stored.primaries, places))));
+        }
+    }
+}

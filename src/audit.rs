@@ -1,0 +1,58 @@
+//! `peerage_log`: a line for each event, written by the process that made the change.
+//!
+//! Lines are taken from what the zone told this process, after the lock is free again; a process
+//! that dies in between leaves its last lines unwritten. Events of a ring are never read for the
+//! log: it misses nothing however many there are.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use peerage_zone::Said;
+
+use crate::ffi::file::File;
+use crate::ffi::global::Global;
+use crate::ffi::timer;
+use crate::log::{Level, Log};
+
+struct State {
+    file: RefCell<Option<Rc<File>>>,
+    /// When a failure was last logged, monotonic ms.
+    failed: Cell<Option<u64>>,
+}
+
+static STATE: Global<State> =
+    Global::new(State { file: RefCell::new(None), failed: Cell::new(None) });
+
+/// Writes to this file from now on, if any: that of the configuration in force, which workers
+/// have from the master.
+pub(crate) fn to(file: Option<Rc<File>>) {
+    STATE.get().file.replace(file);
+}
+
+/// Writes what was told in a zone.
+pub(crate) fn write(zone: &str, said: &[Said]) {
+    let state = STATE.get();
+    let file = state.file.borrow();
+    let Some(file) = file.as_ref().filter(|_| !said.is_empty()) else { return };
+    for some in said.chunks(PIECE) {
+        let mut lines = Vec::with_capacity(256 * some.len());
+        for one in some {
+            one.write_of_zone(&mut lines, zone);
+            lines.push(b'\n');
+        }
+        if let Err(error) = file.append(&lines) {
+            let now = timer::now();
+            if state.failed.get().is_none_or(|at| now - at >= SILENCE_MS) {
+                state.failed.set(Some(now));
+                let errno = error.raw_os_error().unwrap_or(0);
+                let text = format_args!("write() to \"{}\" failed", file.name());
+                Log::cycle().write(Level::Crit, errno, text);
+            }
+        }
+    }
+}
+
+/// Lines of one write.
+const PIECE: usize = 64;
+/// Between two lines about a log that cannot be written.
+const SILENCE_MS: u64 = 60_000;
