@@ -5,7 +5,7 @@
 //! so the number of the upstream goes there: connections of two upstreams of one nginx block are
 //! never taken for each other, even where their servers have one address.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use peerage_shm::{AtomicU64, Ref, Region};
 
@@ -55,6 +55,14 @@ impl Socket {
                 bytes.resize(SOCKADDR_UN, 0);
                 bytes
             }
+        }
+    }
+
+    /// The address of its machine.
+    pub(crate) fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Inet(addr) => Some(addr.ip().to_canonical()),
+            Self::Unix(_) => None,
         }
     }
 

@@ -9,8 +9,8 @@ use peerage_core::name::UpstreamName;
 use peerage_core::record;
 use peerage_shm::Region;
 
-use crate::layout::{Blob, get, root, set, words_of};
-use crate::listing::Cursor;
+use crate::directory::hash;
+use crate::layout::{Blob, Entry, Table, get, root, set, words_of};
 use crate::worker::Worker;
 use crate::zone::Zone;
 
@@ -78,21 +78,37 @@ impl Worker {
     }
 
     /// Servers on a host: upstream, id and address.
+    ///
+    /// Looks at every table, but reads only upstreams that may have such a server.
     pub fn on_host(&self, ip: IpAddr) -> Vec<(UpstreamName, u64, ServerAddr)> {
+        let wanted = mark(ip.to_canonical());
         let mut found = Vec::new();
-        let mut cursor = Cursor::default();
+        let mut bucket = 0;
         loop {
-            let names = self.walk(&mut cursor, 64);
-            if names.is_empty() {
-                return found;
-            }
-            for name in names {
-                let _section = self.enter();
-                let up = self.zone().find(name.as_str().as_bytes());
-                let Some(stored) = up.and_then(|up| self.zone().load(up)) else { continue };
+            let _section = self.enter();
+            let Some(chain) = self.zone().bucket_at(bucket) else { return found };
+            for up in chain {
+                let table = up.table(self.zone());
+                let may = |table: Table| {
+                    table.entries.iter().any(|entry| Entry::read(entry).host == wanted)
+                };
+                if !table.is_some_and(may) {
+                    continue;
+                }
+                let Some(stored) = self.zone().load(up) else { continue };
+                let name = stored.upstream.name;
                 let servers = stored.upstream.servers.into_iter().filter(|s| is_on(s, ip));
                 found.extend(servers.map(|s| (name.clone(), s.id, s.addr)));
             }
+            bucket += 1;
         }
+    }
+}
+
+/// What entries keep of a machine's address: equal for equal addresses, 0 for none.
+pub(crate) fn mark(ip: IpAddr) -> u32 {
+    match ip {
+        IpAddr::V4(ip) => hash(&ip.octets()).max(1),
+        IpAddr::V6(ip) => hash(&ip.octets()).max(1),
     }
 }

@@ -444,6 +444,8 @@ pub(crate) struct Entry {
     pub(crate) fail_timeout: u32,
     /// The server's place among its upstream's; peers of one server share it.
     pub(crate) order: u32,
+    /// See `hosts::mark`: tells whether the peer may be on a machine.
+    pub(crate) host: u32,
 }
 
 impl Entry {
@@ -460,7 +462,7 @@ impl Entry {
                 | u64::from(self.max_fails) << 16
                 | u64::from(self.cold_len),
             pack(self.max_conns, self.fail_timeout),
-            pack(self.order, 0),
+            pack(self.order, self.host),
         ]
     }
 
@@ -478,6 +480,7 @@ impl Entry {
             max_conns: high(w2),
             fail_timeout: low(w2),
             order: high(w3),
+            host: low(w3),
         }
     }
 

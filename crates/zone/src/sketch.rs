@@ -1,5 +1,7 @@
 //! A table before it has a place: everything that a change needs, computed outside the lock.
 
+use std::net::IpAddr;
+
 use peerage_core::addr::ServerAddr;
 use peerage_core::host::Hosts;
 use peerage_core::record;
@@ -9,6 +11,7 @@ use peerage_core::upstream::Upstream;
 use peerage_shm::{Ref, Region};
 
 use crate::address::{AddressBlock, Socket};
+use crate::hosts;
 use crate::layout::{Blob, Entry, Peer, Table, granules, words_of};
 use crate::stored::{Stored, StoredServer};
 use crate::turn::Order;
@@ -95,7 +98,7 @@ impl Sketch {
         server: &Server,
         order: u32,
         stored: Option<(&Server, &StoredServer)>,
-        (hosts, region): (&Hosts, &Region),
+        (down, region): (&Hosts, &Region),
     ) -> Vec<SketchEntry> {
         let limits = next.limits(server);
         let kept = stored.filter(|(before, _)| *before == server).map(|(_, s)| s.cold);
@@ -108,7 +111,7 @@ impl Sketch {
                 (cold, Some(self.blobs.len() - 1))
             }
         };
-        let wanted = match hosts.covering(server) {
+        let wanted = match down.covering(server) {
             Some(host) if server.admin.state == AdminState::Up => host.state,
             _ => server.admin.state,
         };
@@ -123,14 +126,15 @@ impl Sketch {
             max_conns: limits.max_conns,
             fail_timeout: limits.fail_timeout.0,
             order,
+            host: 0,
         };
         let was_up = stored.is_none_or(|(before, stored)| {
             before.admin.state == AdminState::Up
                 && stored.entries.iter().all(|e| e.open || e.weight == 0)
         });
         let revived = !was_up && wanted == AdminState::Up;
-        let entry = |peer: Ref, new: NewPeer| SketchEntry {
-            entry: Entry { peer, ..base },
+        let entry = |peer: Ref, host: Option<IpAddr>, new: NewPeer| SketchEntry {
+            entry: Entry { peer, host: host.map_or(0, hosts::mark), ..base },
             blob,
             peer: new,
             server_id: server.id,
@@ -138,7 +142,7 @@ impl Sketch {
         };
         let sockets = sockets(server);
         if sockets.is_empty() {
-            return vec![entry(Ref::NONE, NewPeer::None)];
+            return vec![entry(Ref::NONE, None, NewPeer::None)];
         }
         let find = |socket: &Socket| {
             let (before, stored) = stored?;
@@ -148,8 +152,8 @@ impl Sketch {
         sockets
             .into_iter()
             .map(|socket| match find(&socket) {
-                Some(peer) => entry(peer, NewPeer::Kept),
-                None => entry(Ref::NONE, NewPeer::Make(socket)),
+                Some(peer) => entry(peer, socket.ip(), NewPeer::Kept),
+                None => entry(Ref::NONE, socket.ip(), NewPeer::Make(socket)),
             })
             .collect()
     }
