@@ -9,15 +9,21 @@ use super::log::{Level, Log};
 static LAST: Mutex<String> = Mutex::new(String::new());
 
 /// Runs `call`; a panic in it is logged as `[alert]` and gives `otherwise`.
-pub(crate) fn guard<R>(what: &str, otherwise: R, call: impl FnOnce() -> R) -> R {
+#[inline]
+pub(crate) fn guard<R>(what: &'static str, otherwise: R, call: impl FnOnce() -> R) -> R {
     match panic::catch_unwind(AssertUnwindSafe(call)) {
         Ok(value) => value,
         Err(_) => {
-            let text = LAST.lock().map(|mut text| std::mem::take(&mut *text)).unwrap_or_default();
-            Log::cycle().write(Level::Alert, 0, format_args!("peerage: panic in {what}: {text}"));
+            caught(what);
             otherwise
         }
     }
+}
+
+#[cold]
+fn caught(what: &str) {
+    let text = LAST.lock().map(|mut text| std::mem::take(&mut *text)).unwrap_or_default();
+    Log::cycle().write(Level::Alert, 0, format_args!("peerage: panic in {what}: {text}"));
 }
 
 /// Keeps panics off stderr: their place and text go to the log, by [`guard`].

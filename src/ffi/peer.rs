@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nginx_sys::{
     NGX_BUSY, NGX_PEER_FAILED, ngx_current_msec, ngx_http_request_t, ngx_http_upstream_srv_conf_t,
@@ -229,8 +229,15 @@ unsafe fn hand_over(pc: &mut ngx_peer_connection_t, peer: &mut Peer, address: &A
     // holds the socket address and the text.
     unsafe {
         let place = memory.add(1).cast::<[u64; CHUNK]>();
-        for (i, chunk) in chunks.iter().enumerate() {
-            place.add(i).write(chunk.each_ref().map(|word| word.load(Ordering::Relaxed)));
+        let copy = |chunk: &[AtomicU64; CHUNK]| chunk.each_ref().map(|w| w.load(Ordering::Relaxed));
+        if let [first, second] = chunks {
+            // The address of a server by IPv4.
+            place.write(copy(first));
+            place.add(1).write(copy(second));
+        } else {
+            for (i, chunk) in chunks.iter().enumerate() {
+                place.add(i).write(copy(chunk));
+            }
         }
         let data = place.cast::<u8>().add(address.name_at());
         (*memory).name = ngx_str_t { len: address.name_len(), data };

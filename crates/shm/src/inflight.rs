@@ -140,10 +140,16 @@ impl Slot {
     }
 
     /// Gives a reference back.
-    #[inline]
     pub fn release(&self, held: Held) {
+        let Some([word]) = self.shared.region().array(held.record) else { return };
+        self.release_counted(held, word);
+    }
+
+    /// The same for who has the record's word 0 at hand.
+    #[inline]
+    pub fn release_counted(&self, held: Held, word: &AtomicU64) {
         let Held { record, index } = held;
-        self.lower(record, self.index, index);
+        self.lower_counted(record, word, self.index, index);
         self.note(index, 0);
         point!("release.unlisted");
         self.end(self.seq.get());
@@ -159,9 +165,13 @@ impl Slot {
 
     /// Lowers the count for entry `index` of the list of slot `list`, and leaves the intent set:
     /// the caller clears the entry and ends it.
-    #[inline]
     pub(crate) fn lower(&self, record: Ref, list: u16, index: u32) {
         let Some([word]) = self.shared.region().array(record) else { return };
+        self.lower_counted(record, word, list, index);
+    }
+
+    #[inline]
+    fn lower_counted(&self, record: Ref, word: &AtomicU64, list: u16, index: u32) {
         let mut seen = word.load(Ordering::SeqCst);
         let seq = self.begin(record, index, list, MINUS, seen);
         point!("release.intent");

@@ -35,7 +35,7 @@ impl Worker {
             }
             false
         };
-        self.slot().release(held);
+        self.slot().release_counted(held, peer.in_flight());
         Done { disabled }
     }
 
