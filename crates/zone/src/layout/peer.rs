@@ -1,0 +1,149 @@
+//! A peer's record.
+
+use peerage_shm::{AtomicU64, Ref, Region};
+
+use crate::address::Place;
+use crate::layout::{get, granules, low, set};
+
+/// A peer: what lives on while tables change.
+#[derive(Clone, Copy)]
+pub(crate) struct Peer {
+    pub(crate) at: Ref,
+    w: &'static [AtomicU64; Self::WORDS],
+}
+
+impl Peer {
+    /// Words of the record; all but the address block, which has its own.
+    pub(crate) const WORDS: usize = 40;
+    /// Granules of the record.
+    pub(crate) const GRANULES: u32 = granules(Self::WORDS);
+    /// Requests in flight: the exact word, see peerage-shm.
+    const IN_FLIGHT: usize = 0;
+    const CURRENT: usize = 1;
+    const EFFECTIVE: usize = 2;
+    const PASSIVE: usize = 3;
+    const ADDRESS: usize = 4;
+    const ID: usize = 5;
+    const UID: usize = 6;
+    // Word 7: verdicts of health checks.
+    const REQUESTS: usize = 8;
+    const CLASSES: usize = 9;
+    const SENT: usize = 14;
+    const RECEIVED: usize = 15;
+    const FAILS: usize = 16;
+    const UNAVAIL: usize = 17;
+    const SELECTED: usize = 18;
+    const HEADER_SUM: usize = 19;
+    const HEADER_COUNT: usize = 20;
+    const RESPONSE_SUM: usize = 21;
+    const DOWNTIME: usize = 22;
+    const DOWNSTART: usize = 23;
+    // Words 24 to 27: results of health checks.
+    const CODES: usize = 28;
+    /// Distinct status codes counted one by one; classes count all.
+    pub(crate) const CODE_CELLS: usize = 8;
+    // Words 36 to 39: slow start, ejection.
+
+    #[inline]
+    pub(crate) fn at(region: &Region, at: Ref) -> Option<Self> {
+        Some(Self { at, w: region.array(at)? })
+    }
+
+    /// Fills a new record, before it is published.
+    pub(crate) fn fill(self, uid: u32, id: u64, address: Place, weight: u16) {
+        // The in-flight word keeps the tag of its last step: only its count was, and stays, zero.
+        for word in &self.w[1..] {
+            set(word, 0);
+        }
+        set(&self.w[Self::IN_FLIGHT], 0);
+        set(&self.w[Self::EFFECTIVE], u64::from(weight));
+        set(&self.w[Self::ADDRESS], address.word());
+        set(&self.w[Self::ID], id);
+        set(&self.w[Self::UID], u64::from(uid));
+    }
+
+    #[inline]
+    pub(crate) fn in_flight(self) -> &'static AtomicU64 {
+        &self.w[Self::IN_FLIGHT]
+    }
+    #[inline]
+    pub(crate) fn current(self) -> &'static AtomicU64 {
+        &self.w[Self::CURRENT]
+    }
+    #[inline]
+    pub(crate) fn effective(self) -> &'static AtomicU64 {
+        &self.w[Self::EFFECTIVE]
+    }
+    #[inline]
+    pub(crate) fn passive(self) -> &'static AtomicU64 {
+        &self.w[Self::PASSIVE]
+    }
+    #[inline]
+    pub(crate) fn address(self) -> Place {
+        Place::from_word(get(&self.w[Self::ADDRESS]))
+    }
+    #[inline]
+    pub(crate) fn server_id(self) -> u64 {
+        get(&self.w[Self::ID])
+    }
+    #[inline]
+    pub(crate) fn uid(self) -> u32 {
+        low(get(&self.w[Self::UID]))
+    }
+    #[inline]
+    pub(crate) fn requests(self) -> &'static AtomicU64 {
+        &self.w[Self::REQUESTS]
+    }
+    /// Responses by class, 1xx first.
+    #[inline]
+    pub(crate) fn classes(self) -> &'static [AtomicU64] {
+        &self.w[Self::CLASSES..Self::CLASSES + 5]
+    }
+    #[inline]
+    pub(crate) fn sent(self) -> &'static AtomicU64 {
+        &self.w[Self::SENT]
+    }
+    #[inline]
+    pub(crate) fn received(self) -> &'static AtomicU64 {
+        &self.w[Self::RECEIVED]
+    }
+    #[inline]
+    pub(crate) fn fails(self) -> &'static AtomicU64 {
+        &self.w[Self::FAILS]
+    }
+    #[inline]
+    pub(crate) fn unavail(self) -> &'static AtomicU64 {
+        &self.w[Self::UNAVAIL]
+    }
+    /// When the peer was last chosen, unix ms.
+    #[inline]
+    pub(crate) fn selected(self) -> &'static AtomicU64 {
+        &self.w[Self::SELECTED]
+    }
+    #[inline]
+    pub(crate) fn header_sum(self) -> &'static AtomicU64 {
+        &self.w[Self::HEADER_SUM]
+    }
+    #[inline]
+    pub(crate) fn header_count(self) -> &'static AtomicU64 {
+        &self.w[Self::HEADER_COUNT]
+    }
+    #[inline]
+    pub(crate) fn response_sum(self) -> &'static AtomicU64 {
+        &self.w[Self::RESPONSE_SUM]
+    }
+    #[inline]
+    pub(crate) fn downtime(self) -> &'static AtomicU64 {
+        &self.w[Self::DOWNTIME]
+    }
+    /// Since when the peer is unavailable, unix ms; 0 = it is available.
+    #[inline]
+    pub(crate) fn downstart(self) -> &'static AtomicU64 {
+        &self.w[Self::DOWNSTART]
+    }
+    /// Counts by status code: the code in the top 16 bits, the count below.
+    #[inline]
+    pub(crate) fn codes(self) -> &'static [AtomicU64] {
+        &self.w[Self::CODES..Self::CODES + Self::CODE_CELLS]
+    }
+}

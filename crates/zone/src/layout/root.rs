@@ -1,0 +1,68 @@
+//! Words of the zone's root, which the whole zone is reached from.
+
+/// Numbers the words in order, so that no two are the same.
+macro_rules! words {
+    ($($(#[$doc:meta])* $name:ident)*) => {
+        #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "names of constants")]
+        enum Place {
+            $($name,)*
+        }
+        $($(#[$doc])* pub(crate) const $name: usize = Place::$name as usize;)*
+    };
+}
+
+words! {
+    /// Revision of the last change that is in force. Written under the lock, after publication.
+    REVISION
+    /// Number of the last event.
+    SEQ
+    /// Id that the next server gets. Raised by anybody, never lowered.
+    NEXT_ID
+    /// Number that the next upstream or peer gets; parts what memory reuse would mix up.
+    NEXT_UID
+    /// The bucket array: ref, and number of buckets less one.
+    BUCKETS
+    /// Upstreams in the directory. Under the lock.
+    UPSTREAMS
+    /// Servers in all upstreams. Under the lock.
+    SERVERS
+    /// Changes refused for lack of room.
+    NO_ROOM
+    /// 1 once the state was loaded and the configuration merged.
+    LOADED
+    /// No admin state ends before this time (unix ms). Lowered by writers, raised by the sweep.
+    NEXT_TTL
+    /// Granules of the largest table there has been.
+    LARGEST
+    /// Revision that is on disk.
+    DURABLE
+    /// Who writes the state file: pid, 0 = nobody.
+    FILE_OWNER
+    /// Until when the owner's word holds (monotonic ms).
+    FILE_LEASE
+    /// errno of the last failed write, 0 = none.
+    FILE_ERROR
+    /// Failed writes of the state file.
+    FILE_ERRORS
+    /// When the last failed write happened (unix ms).
+    FILE_ERROR_AT
+    /// No upstream is an orphan since before this time (unix ms). Lowered by writers, raised by
+    /// the round.
+    ORPHANS
+    /// 1 once another zone has taken the contents over. Set under the lock, for good.
+    MOVED
+    /// 1 while the cycle of some upstream may have been left.
+    LOOSE
+    /// Revision that somebody waits for to be on disk. Raised by anybody.
+    FLUSH_WANTED
+    /// The ring of events: ref and words.
+    EVENTS
+    /// Where the next event goes. Under the lock; its store publishes.
+    EVENTS_HEAD
+    /// Where the oldest event lies. Under the lock.
+    EVENTS_TAIL
+    /// Admin states of hosts: ref and bytes of a blob.
+    HOSTS
+    /// The same, of a change that is not yet in force: the blob begins with its revision.
+    HOSTS_NEXT
+}

@@ -1,0 +1,213 @@
+//! The table of an upstream's peers, and its entries.
+
+use peerage_core::passive::Rules;
+use peerage_core::select::EXACT_PEERS;
+use peerage_shm::{AtomicU64, Ref, Region};
+
+use crate::layout::{Blob, get, granules, high, low, pack, set};
+
+/// The immutable list of an upstream's peers, replaced as a whole by each change.
+#[derive(Clone, Copy)]
+pub(crate) struct Table {
+    pub(crate) at: Ref,
+    w: &'static [AtomicU64; Self::WORDS],
+    pub(crate) entries: &'static [[AtomicU64; Entry::WORDS]],
+}
+
+/// What a table says beside its entries.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct TableHead {
+    pub(crate) revision: u64,
+    pub(crate) primaries: u32,
+    pub(crate) cold: Blob,
+    /// Servers that the operator lets take requests.
+    pub(crate) usable: u32,
+    pub(crate) servers: u32,
+    /// The precomputed order of the primaries: ref and places.
+    pub(crate) sequence: (Ref, u32),
+    /// The first time at which an admin state ends (unix ms), u64::MAX = none.
+    pub(crate) until: u64,
+    /// Since when no block names it though one did (unix ms), u64::MAX = it is no orphan.
+    pub(crate) orphaned: u64,
+    /// A block of the configuration names the upstream.
+    pub(crate) declared: bool,
+    /// The upstream is gone from this revision on.
+    pub(crate) tomb: bool,
+}
+impl Table {
+    /// Words before the entries.
+    pub(crate) const WORDS: usize = 8;
+    const REVISION: usize = 0;
+    const COUNTS: usize = 1;
+    const COLD: usize = 2;
+    const USABLE: usize = 3;
+    const SEQUENCE: usize = 4;
+    const UNTIL: usize = 5;
+    /// Bit of the places of an order that is no cycle of nginx's.
+    const WIDE: u32 = 1 << 31;
+    const ORPHANED: usize = 6;
+
+    /// The table that a table word names.
+    #[inline]
+    pub(crate) fn at(region: &Region, word: u64) -> Option<Self> {
+        let at = Ref::from_raw(high(word));
+        let words = region.words(at, Self::WORDS + low(word) as usize * Entry::WORDS)?;
+        let (head, entries) = words.split_first_chunk()?;
+        Some(Self { at, w: head, entries: entries.as_chunks().0 })
+    }
+
+    pub(crate) const fn granules(entries: usize) -> u32 {
+        granules(Self::WORDS + entries * Entry::WORDS)
+    }
+
+    /// The table word that publishes this table.
+    pub(crate) const fn word(self) -> u64 {
+        pack(self.at.raw(), self.entries.len() as u32)
+    }
+
+    #[inline]
+    pub(crate) fn revision(self) -> u64 {
+        get(&self.w[Self::REVISION])
+    }
+
+    /// Entries of primaries; those of backups follow.
+    #[inline]
+    pub(crate) fn primaries(self) -> usize {
+        high(get(&self.w[Self::COUNTS])) as usize
+    }
+
+    /// Whether a block of the configuration names the upstream.
+    pub(crate) fn is_declared(self) -> bool {
+        low(get(&self.w[Self::COUNTS])) & 1 != 0
+    }
+
+    /// Whether it says that the upstream is gone.
+    #[inline]
+    pub(crate) fn is_tomb(&self) -> bool {
+        low(get(&self.w[Self::COUNTS])) & 2 != 0
+    }
+
+    #[inline]
+    pub(crate) fn usable(self) -> u32 {
+        high(get(&self.w[Self::USABLE]))
+    }
+
+    pub(crate) fn servers(self) -> u32 {
+        low(get(&self.w[Self::USABLE]))
+    }
+
+    pub(crate) fn cold(self) -> Blob {
+        let word = get(&self.w[Self::COLD]);
+        Blob { at: Ref::from_raw(high(word)), len: low(word) }
+    }
+
+    /// The precomputed order of the primaries, see `turn`.
+    #[inline]
+    pub(crate) fn sequence(self) -> (Ref, u32) {
+        let word = get(&self.w[Self::SEQUENCE]);
+        (Ref::from_raw(high(word)), low(word) & !Self::WIDE)
+    }
+
+    /// The same where it is nginx's own cycle; no places where it is not.
+    #[inline]
+    pub(crate) fn cycle(self) -> (Ref, u32) {
+        let word = get(&self.w[Self::SEQUENCE]);
+        let places = if low(word) & Self::WIDE == 0 { low(word) } else { 0 };
+        (Ref::from_raw(high(word)), places)
+    }
+
+    pub(crate) fn until(self) -> u64 {
+        get(&self.w[Self::UNTIL])
+    }
+
+    pub(crate) fn orphaned(self) -> u64 {
+        get(&self.w[Self::ORPHANED])
+    }
+
+    pub(crate) fn fill_head(self, head: &TableHead) {
+        set(&self.w[Self::REVISION], head.revision);
+        set(
+            &self.w[Self::COUNTS],
+            pack(head.primaries, u32::from(head.declared) | u32::from(head.tomb) << 1),
+        );
+        set(&self.w[Self::COLD], pack(head.cold.at.raw(), head.cold.len));
+        set(&self.w[Self::USABLE], pack(head.usable, head.servers));
+        let wide = if head.primaries as usize > EXACT_PEERS { Self::WIDE } else { 0 };
+        set(&self.w[Self::SEQUENCE], pack(head.sequence.0.raw(), head.sequence.1 | wide));
+        set(&self.w[Self::UNTIL], head.until);
+        set(&self.w[Self::ORPHANED], head.orphaned);
+    }
+}
+
+/// One peer in a table.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// The peer's record; none for a server without an address.
+    pub(crate) peer: Ref,
+    pub(crate) cold: Ref,
+    pub(crate) cold_len: u16,
+    /// Takes new requests, as far as the operator's wish and the weight go.
+    pub(crate) open: bool,
+    pub(crate) backup: bool,
+    pub(crate) weight: u16,
+    pub(crate) max_fails: u16,
+    pub(crate) max_conns: u32,
+    pub(crate) fail_timeout: u32,
+    /// The server's place among its upstream's; peers of one server share it.
+    pub(crate) order: u32,
+    /// See `hosts::mark`: tells whether the peer may be on a machine.
+    pub(crate) host: u32,
+}
+
+impl Entry {
+    pub(crate) const WORDS: usize = 4;
+    const OPEN: u64 = 1 << 63;
+    const BACKUP: u64 = 1 << 62;
+
+    pub(crate) fn words(self) -> [u64; Self::WORDS] {
+        [
+            pack(self.peer.raw(), self.cold.raw()),
+            if self.open { Self::OPEN } else { 0 }
+                | if self.backup { Self::BACKUP } else { 0 }
+                | u64::from(self.weight) << 32
+                | u64::from(self.max_fails) << 16
+                | u64::from(self.cold_len),
+            pack(self.max_conns, self.fail_timeout),
+            pack(self.order, self.host),
+        ]
+    }
+
+    #[inline]
+    pub(crate) fn read(words: &[AtomicU64; Self::WORDS]) -> Self {
+        let [w0, w1, w2, w3] = [get(&words[0]), get(&words[1]), get(&words[2]), get(&words[3])];
+        Self {
+            peer: Ref::from_raw(high(w0)),
+            cold: Ref::from_raw(low(w0)),
+            open: w1 & Self::OPEN != 0,
+            backup: w1 & Self::BACKUP != 0,
+            weight: (w1 >> 32) as u16,
+            max_fails: (w1 >> 16) as u16,
+            cold_len: w1 as u16,
+            max_conns: high(w2),
+            fail_timeout: low(w2),
+            order: high(w3),
+            host: low(w3),
+        }
+    }
+
+    /// The peer's record, all that a pick by turns needs.
+    #[inline]
+    pub(crate) fn peer_of(words: &[AtomicU64; Self::WORDS]) -> Ref {
+        Ref::from_raw(high(get(&words[0])))
+    }
+
+    pub(crate) fn cold(self) -> Blob {
+        Blob { at: self.cold, len: u32::from(self.cold_len) }
+    }
+
+    /// What failures mean for it.
+    #[inline]
+    pub(crate) fn rules(self) -> Rules {
+        Rules { max_fails: u32::from(self.max_fails), fail_timeout: self.fail_timeout }
+    }
+}
