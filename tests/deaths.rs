@@ -17,7 +17,8 @@ const APP: &str = "
     }";
 
 fn app(conf: Conf, b: &[Backend]) -> Conf {
-    let conf = conf.http(APP).with_api("write=on").allow("exited on signal 9");
+    let conf =
+        conf.http(APP).with_api("write=on").allow("exited on signal 9").allow("was locked by");
     b.iter().fold(conf, |conf, b| conf.set(&b.name(), b))
 }
 

@@ -145,6 +145,9 @@ impl Keeper {
                 Warn,
                 "state file \"{path}\" is left to process {owner} at revision {have} of {want}"
             );
+        } else if inner.others_live() {
+            // Changes go on while this process leaves: whoever stays writes them.
+            log!(Info, "state file \"{path}\" is left to others at revision {have} of {want}");
         } else {
             log!(Alert, "state file \"{path}\" is left at revision {have} of {want}");
         }
@@ -161,6 +164,12 @@ enum Leaving {
 impl Inner {
     fn durable(&self) -> Durable {
         self.worker.zone().durable()
+    }
+
+    /// Whether another process uses the zone.
+    fn others_live(&self) -> bool {
+        let users = self.worker.zone().report().workers;
+        users.iter().any(|&(pid, _)| pid != process::pid() && process::alive(pid, 0))
     }
 
     fn is_behind(&self) -> bool {
