@@ -15,6 +15,7 @@ mod load;
 mod nginx;
 mod ports;
 mod process;
+pub mod saved;
 mod state;
 mod tls;
 mod wait;
