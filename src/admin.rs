@@ -16,6 +16,7 @@ mod read;
 mod ready;
 mod report;
 mod servers;
+mod wait;
 mod write;
 
 use std::rc::Rc;

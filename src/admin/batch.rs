@@ -13,10 +13,11 @@ use peerage_core::name::UpstreamName;
 use peerage_core::server::{AdminState, Origin};
 use peerage_core::state;
 use peerage_core::upstream::{ServerSel, Upstream};
-use peerage_zone::{Batch as InForce, BatchAttempt, Checks, Drain, Env, Op, Worker};
+use peerage_zone::{Batch as InForce, BatchAttempt, Checks, Env, Op, Worker};
 use serde_json::Value;
 
 use super::guard::Guard;
+use super::wait::{self, Look, Next, Wait};
 use super::{answer, read, write};
 use crate::conf::Zone;
 use crate::ffi::conf;
@@ -148,55 +149,34 @@ impl Batch {
         let What::Host(HostVerb { ip, verb, .. }) = &self.what else {
             return Turn::Answer(self.answer(&done, None));
         };
-        let (member, looked) = match verb {
-            AdminState::Up => ("ready", self.ready(worker, *ip)),
-            AdminState::Drain | AdminState::Down => ("drained", self.drained(worker, *ip, &done)),
+        let wait = Wait::of(*verb);
+        let looked = match wait {
+            Wait::Ready => self.ready(worker, *ip),
+            Wait::Drained => {
+                let up = worker.hosts().get(*ip).is_none();
+                let undone = up.then_some("the host was set up meanwhile");
+                wait::drained(&self.zone, worker, &done.mark, undone)
+            }
         };
-        let problem = match looked {
-            Ok(()) => return Turn::Answer(self.answer(&done, Some((member, true.into())))),
-            Err(problem) => problem,
+        let problem = match looked.next(until) {
+            Next::Answer => {
+                return Turn::Answer(self.answer(&done, Some((wait.member(), true.into()))));
+            }
+            Next::Again(ms) => {
+                self.stage = Stage::Waiting { done, until };
+                return Turn::Wait(ms);
+            }
+            Next::GiveUp(problem) => problem,
         };
-        let now = timer::now();
-        if now < until && problem.code == Code::WaitExpired {
-            self.stage = Stage::Waiting { done, until };
-            return Turn::Wait((until - now).clamp(1, write::LOOK_MS));
-        }
         let problem = problem
-            .with(member, false)
             .with("revision", done.revision)
             .with("changed", done.changed)
             .with("host", ip.to_string());
-        let problem = Problem { code: Code::WaitExpired, ..problem };
         Turn::Answer(answer::at_revision(answer::problem(&problem), done.revision))
     }
 
-    /// Whether no request to any server of the host is in flight, and none can begin. A problem
-    /// with another code than that of an expired wait: it cannot come any more.
-    fn drained(&self, worker: &Worker, ip: IpAddr, done: &InForce) -> Result<(), Problem> {
-        let Drain { drained, active, upgraded } = worker.drain(&done.mark);
-        let problem = |code, detail: String| {
-            Problem::new(code, detail).with("active", active).with("upgraded", upgraded)
-        };
-        if worker.hosts().get(ip).is_none() {
-            return Err(problem(Code::Stale, "the host was set up meanwhile".to_owned()));
-        }
-        if !drained {
-            return Err(problem(Code::WaitExpired, format!("requests in flight: {active}")));
-        }
-        match zone::elders(&self.zone) {
-            0 => Ok(()),
-            n => Err(problem(
-                Code::WaitExpired,
-                format!(
-                    "{n} workers of before the zone's size was changed may have requests in flight"
-                ),
-            )),
-        }
-    }
-
     /// Whether every server of the host takes requests that nobody took down or gave no weight.
-    fn ready(&self, worker: &Worker, ip: IpAddr) -> Result<(), Problem> {
-        let problem = |detail: String| Err(Problem::new(Code::WaitExpired, detail));
+    fn ready(&self, worker: &Worker, ip: IpAddr) -> Look {
         for (name, id, addr) in worker.on_host(ip) {
             let Some(seen) = worker.read(&name, &process::clock()) else { continue };
             let at = seen.upstream.position(&ServerSel::Id(id));
@@ -209,12 +189,12 @@ impl Batch {
                 let facts = &line.live.facts;
                 let why = state::verdict(line.server, line.host, &line.limits, facts).1;
                 let why = why.map_or_else(String::new, |why| format!(": {}", why.text));
-                return problem(format!(
+                return Look::NotYet(Wait::Ready.missed(format!(
                     "server \"{addr}\" of upstream \"{name}\" is not eligible{why}"
-                ));
+                )));
             }
         }
-        Ok(())
+        Look::Come
     }
 
     fn answer(&self, done: &InForce, member: Option<(&str, Value)>) -> Answer {

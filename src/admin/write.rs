@@ -9,10 +9,11 @@ use peerage_core::name::UpstreamName;
 use peerage_core::server::{Admin, AdminState, Limits, Origin, Server};
 use peerage_core::state::{self, Live};
 use peerage_core::upstream::{ServerSel, Upstream};
-use peerage_zone::{Attempt, Drain, Env, Mark, Worker};
+use peerage_zone::{Attempt, Env, Mark, Worker};
 use serde_json::Value;
 
 use super::guard::Guard;
+use super::wait::{self, Look, Next, Wait};
 use super::{answer, read};
 use crate::conf::Zone;
 use crate::ffi::conf;
@@ -48,22 +49,6 @@ struct Done {
     /// The server that it waits for.
     id: Option<u64>,
     mark: Mark,
-}
-
-/// What a verb waits for.
-enum Wait {
-    Drained,
-    Ready,
-}
-
-/// What a look at it gave.
-enum Look {
-    /// It has come; the answer says so by this member.
-    Come(&'static str),
-    /// Not yet; the problem that says so when the time is over.
-    NotYet(Problem),
-    /// It cannot come any more.
-    Never(Problem),
 }
 
 impl Write {
@@ -123,7 +108,6 @@ impl Write {
 
     /// Looks whether what the client waits for has come.
     fn waiting(&mut self, worker: &Worker, done: Done, until: u64) -> Turn {
-        let over = timer::now() >= until;
         let (Some((wait, _)), Some(id)) = (self.wait(), done.id) else {
             return Turn::Answer(self.answer(worker, &done, None));
         };
@@ -131,18 +115,17 @@ impl Write {
             Wait::Drained => self.drained(worker, id, &done.mark),
             Wait::Ready => self.ready(worker, id),
         };
-        let (problem, again) = match looked {
-            Look::Come(member) => {
-                return Turn::Answer(self.answer(worker, &done, Some((member, true.into()))));
+        let problem = match looked.next(until) {
+            Next::Answer => {
+                let member = (wait.member(), true.into());
+                return Turn::Answer(self.answer(worker, &done, Some(member)));
             }
-            Look::NotYet(problem) => (problem, true),
-            Look::Never(problem) => (problem, false),
+            Next::Again(ms) => {
+                self.stage = Stage::Waiting { done, until };
+                return Turn::Wait(ms);
+            }
+            Next::GiveUp(problem) => problem,
         };
-        if again && !over {
-            let left = until - timer::now();
-            self.stage = Stage::Waiting { done, until };
-            return Turn::Wait(left.clamp(1, LOOK_MS));
-        }
         let problem = problem
             .with("revision", done.revision)
             .with("changed", done.changed)
@@ -151,34 +134,16 @@ impl Write {
     }
 
     fn drained(&self, worker: &Worker, id: u64, mark: &Mark) -> Look {
-        let Drain { drained, active, upgraded } = worker.drain(mark);
-        let problem = |detail: String| {
-            Problem::new(Code::WaitExpired, detail)
-                .with("drained", false)
-                .with("active", active)
-                .with("upgraded", upgraded)
-        };
         let seen = worker.read(&self.name, &process::clock());
         let up = seen.is_some_and(|seen| {
             let server = seen.upstream.find(&ServerSel::Id(id));
             server.is_some_and(|server| server.admin.state == AdminState::Up)
         });
-        if up {
-            return Look::Never(problem("the server was set up meanwhile".to_owned()));
-        }
-        if !drained {
-            return Look::NotYet(problem(format!("requests in flight: {active}")));
-        }
-        match zone::elders(&self.zone) {
-            0 => Look::Come("drained"),
-            n => Look::NotYet(problem(format!(
-                "{n} workers of before the zone's size was changed may have requests in flight"
-            ))),
-        }
+        wait::drained(&self.zone, worker, mark, up.then_some("the server was set up meanwhile"))
     }
 
     fn ready(&self, worker: &Worker, id: u64) -> Look {
-        let problem = |detail: String| Problem::new(Code::WaitExpired, detail).with("ready", false);
+        let problem = |detail: String| Wait::Ready.missed(detail);
         let seen = worker.read(&self.name, &process::clock());
         let found = seen.as_ref().and_then(|seen| {
             let at = seen.upstream.position(&ServerSel::Id(id))?;
@@ -188,7 +153,7 @@ impl Write {
             return Look::Never(problem("the server was removed meanwhile".to_owned()));
         };
         if is_ready(server, &limits, live, host) {
-            return Look::Come("ready");
+            return Look::Come;
         }
         let Some(why) = state::verdict(server, host, &limits, &live.facts).1 else {
             return Look::NotYet(problem("the server is not eligible".to_owned()));
@@ -233,8 +198,7 @@ impl Write {
 
     fn wait(&self) -> Option<(Wait, u64)> {
         let Change::Admin { verb, opts, .. } = &self.change else { return None };
-        let wait = if *verb == AdminState::Up { Wait::Ready } else { Wait::Drained };
-        Some((wait, opts.wait?))
+        Some((Wait::of(*verb), opts.wait?))
     }
 
     /// The change in one line.
@@ -318,5 +282,3 @@ fn report_full(zone: &str, what: &str) {
 
 /// How long a write tries while another one holds the zone.
 const PATIENCE_MS: u64 = 2_000;
-/// Between two looks at what a client waits for; a wake-up comes earlier.
-pub(super) const LOOK_MS: u64 = 50;
