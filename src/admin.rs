@@ -6,7 +6,7 @@
 
 mod answer;
 mod batch;
-mod build;
+pub(crate) mod build;
 mod events;
 mod export;
 mod flush;
@@ -226,6 +226,11 @@ fn one_zone(r: Request<'_>, api: &Api, name: Option<&str>) -> Result<Rc<Zone>, P
 /// The answer while this process has no place in the zone yet.
 fn no_place() -> Problem {
     Problem::new(Code::Busy, "this worker has no place in the zone yet")
+}
+
+/// The answer where another zone has taken the contents over.
+fn moving() -> Problem {
+    Problem::new(Code::Moving, "the zone has moved, new connections reach it")
 }
 
 fn too_large(max: usize) -> Problem {

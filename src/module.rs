@@ -33,6 +33,7 @@ pub(crate) fn started(cycle: Cycle<'_>) {
     if process::testing() {
         for zone in main.zones() {
             zone::check_state(&zone, cycle);
+            zone::check_size(&zone, cycle);
         }
         return;
     }

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use peerage_core::merge::Conflict;
 use peerage_core::name::UpstreamName;
-use peerage_core::snapshot::{Header, Loaded};
+use peerage_core::snapshot::Loaded;
 use peerage_core::upstream::Defaults;
-use peerage_zone::{Cursor, Format, Merged};
+use peerage_zone::{Format, Inherited, Merged, Need};
 
 use crate::audit;
 use crate::conf::{Main, Zone, zone::Memory};
@@ -46,13 +46,12 @@ pub(crate) fn open(zone: &Zone, memory: Option<shm::Memory>, log: Log<'_>) -> Re
     let found = if memory.fresh {
         match peerage_zone::Zone::format(memory.region, memory.lock, &format) {
             Ok(found) => found,
-            Err(error) => {
-                // What nginx's slab pool takes of the zone for itself comes on top.
-                let need = kilobytes(error.need + zone.size.saturating_sub(error.have));
+            Err(_) => {
                 return fail(format_args!(
-                    "peerage zone \"{name}\" is too small: {}k, at least {need}k needed \
-                     for {} workers of {} connections",
+                    "peerage zone \"{name}\" is too small: {}k, at least {}k needed for {} \
+                     workers of {} connections",
                     zone.size / 1024,
+                    kilobytes_for(&format, 0),
                     cycle.workers(),
                     format.connections
                 ));
@@ -67,16 +66,20 @@ pub(crate) fn open(zone: &Zone, memory: Option<shm::Memory>, log: Log<'_>) -> Re
         }
     };
     if memory.fresh
-        && let Some(loaded) = cycle.old_zone(name).and_then(contents)
+        && let Some(old) = cycle.old_zone(name).and_then(Zone::memory)
     {
-        let (need, have) = found.as_master(process::pid()).fit(&loaded);
-        if need > have {
+        let me = (process::pid(), process::started(process::pid()));
+        let Some((need, upstreams)) = old.zone.need(me, &old.format, &mut patience()) else {
             return fail(format_args!(
-                "peerage zone \"{name}\" is too small: {}k, at least {}k needed for its {} \
-                 upstreams",
+                "peerage zone \"{name}\" is busy, its size cannot be changed now"
+            ));
+        };
+        if need.bytes() > found.report().free {
+            return fail(format_args!(
+                "peerage zone \"{name}\" is too small: {}k, at least {}k needed for its \
+                 {upstreams} upstreams",
                 zone.size / 1024,
-                kilobytes(zone.size + usize::try_from(need - have).unwrap_or(usize::MAX)),
-                loaded.upstreams.len()
+                kilobytes_for(&format, need.bytes()),
             ));
         }
     }
@@ -84,9 +87,45 @@ pub(crate) fn open(zone: &Zone, memory: Option<shm::Memory>, log: Log<'_>) -> Re
     Ok(())
 }
 
-/// As much as nginx uses of a size: whole pages.
-fn kilobytes(bytes: usize) -> usize {
-    bytes.next_multiple_of(shm::page_size()) / 1024
+/// The size that a zone needs for so many bytes besides what is always there.
+fn kilobytes_for(format: &Format, need: u64) -> u64 {
+    let region = |size| usize::try_from(size).map_or(size, |size| shm::usable(size) as u64);
+    format.size_for(need, shm::page_size() as u64, &region) / 1024
+}
+
+/// Waits a little, as often as the master's patience lasts.
+fn patience() -> impl FnMut() -> bool {
+    let begun = Instant::now();
+    move || {
+        std::thread::sleep(Duration::from_millis(1));
+        begun.elapsed() < PATIENCE
+    }
+}
+
+/// Under `nginx -t`: warns about a zone that is too small for its state file, which is only read.
+pub(crate) fn check_size(zone: &Zone, cycle: Cycle<'_>) {
+    let (Some(path), Some(memory)) = (zone.state.as_ref(), zone.memory()) else { return };
+    if let Some(loaded) = state::peek(Path::new(path)) {
+        warn_of_size(zone, &memory, &loaded, cycle.complaints());
+    }
+}
+
+/// Says that not all of a state file will fit.
+fn warn_of_size(zone: &Zone, memory: &Memory, loaded: &Loaded, log: Log<'_>) {
+    let upstreams = loaded.upstreams.iter().map(|(upstream, _)| upstream);
+    let need = Need::of(upstreams, &loaded.hosts).bytes();
+    if need > memory.zone.report().free {
+        log.write(
+            Level::Warn,
+            0,
+            format_args!(
+                "peerage zone \"{}\" is too small for its state file: {}k, at least {}k needed",
+                zone.name,
+                zone.size / 1024,
+                kilobytes_for(&memory.format, need)
+            ),
+        );
+    }
 }
 
 /// Warns about a state file that could not be written, also under `nginx -t`.
@@ -112,28 +151,32 @@ pub(crate) fn load(zone: &Zone, main: &Main, cycle: Cycle<'_>) {
     let Some(memory) = zone.memory() else { return };
     let log = cycle.log();
     let master = memory.zone.as_master(process::pid());
-    let begun = Instant::now();
-    let mut wait = || {
-        std::thread::sleep(Duration::from_millis(1));
-        begun.elapsed() < PATIENCE
-    };
+    let mut wait = patience();
     if memory.fresh && !memory.zone.is_loaded() {
-        let resized = cycle.old_zone(&zone.name).and_then(|old| take_over(old, &mut wait));
-        let is_resized = resized.is_some();
-        let from = if is_resized { "the old zone" } else { "its state file" };
-        let file = || state::load(Path::new(zone.state.as_ref()?), cycle.user(), log);
-        if let Some(loaded) = resized.or_else(file) {
-            let left = master.load(&loaded, &process::clock());
-            if !is_resized {
-                memory.zone.durable().set_revision(memory.zone.revision());
+        let filled = match cycle.old_zone(&zone.name).and_then(Zone::memory) {
+            Some(old) => {
+                end(zone, &old.zone, &mut wait);
+                let Inherited { upstreams, left } = master.inherit(&old.zone, &process::clock());
+                Some((upstreams, left, "the old zone"))
             }
+            None => zone.state.as_ref().and_then(|path| {
+                let loaded = state::load(Path::new(path), cycle.user(), log)?;
+                warn_of_size(zone, &memory, &loaded, log);
+                let left = master.load(&loaded, &process::clock());
+                if !left.is_empty() {
+                    state::keep_copy(Path::new(path), log);
+                }
+                memory.zone.durable().set_revision(memory.zone.revision());
+                Some((loaded.upstreams.len() - left.len(), left, "its state file"))
+            }),
+        };
+        if let Some((upstreams, left, from)) = filled {
             log.write(
                 Level::Notice,
                 0,
                 format_args!(
-                    "peerage zone \"{}\" has {} upstreams from {from}",
-                    zone.name,
-                    loaded.upstreams.len() - left.len()
+                    "peerage zone \"{}\" has {upstreams} upstreams from {from}",
+                    zone.name
                 ),
             );
             full(zone, &left, log);
@@ -153,22 +196,19 @@ pub(crate) fn load(zone: &Zone, main: &Main, cycle: Cycle<'_>) {
     }
 }
 
-/// Takes what a zone of another size holds, which old workers still run on: from now on they are
-/// refused to change it.
-fn take_over(old: &Zone, wait: &mut dyn FnMut() -> bool) -> Option<Loaded> {
-    let zone = &old.memory()?.zone;
-    zone.as_master(process::pid()).end(wait);
+/// Ends a zone of another size, which old workers still run on: from now on they are refused to
+/// change it.
+fn end(zone: &Zone, old: &peerage_zone::Zone, wait: &mut dyn FnMut() -> bool) {
+    let me = process::pid();
+    old.as_master(me).end(wait);
     let mut elders = ELDERS.get().borrow_mut();
     elders.retain(|elder| process::alive(elder.pid, elder.started));
-    let me = process::pid();
-    let pids = zone.report().workers.into_iter().map(|(pid, _)| pid).filter(|&pid| pid != me);
+    let pids = old.report().workers.into_iter().map(|(pid, _)| pid).filter(|&pid| pid != me);
     elders.extend(pids.map(|pid| Elder {
-        zone: old.name.clone(),
+        zone: zone.name.clone(),
         pid,
         started: process::started(pid),
     }));
-    drop(elders);
-    contents(old)
 }
 
 /// A worker on a zone of another size: its requests are counted there, where nobody else looks.
@@ -187,27 +227,6 @@ pub(crate) fn elders(zone: &Zone) -> usize {
     let elders = ELDERS.get().borrow();
     let of_zone = elders.iter().filter(|elder| elder.zone == zone.name);
     of_zone.filter(|elder| process::alive(elder.pid, elder.started)).count()
-}
-
-/// What a zone of another size holds.
-fn contents(old: &Zone) -> Option<Loaded> {
-    let memory = old.memory()?;
-    let pid = process::pid();
-    let reader = memory.zone.worker(pid, process::started(pid), &memory.format)?;
-    let (revision, next_id) = (memory.zone.revision(), memory.zone.next_id());
-    let hosts = reader.hosts();
-    let mut upstreams = Vec::new();
-    let mut cursor = Cursor::default();
-    loop {
-        let names = reader.walk(&mut cursor, 256);
-        if names.is_empty() {
-            break;
-        }
-        upstreams.extend(names.iter().filter_map(|name| reader.read_wanted(name)));
-    }
-    reader.leave();
-    let header = Some(Header::new(&old.name, revision, next_id, process::clock().msec));
-    Some(Loaded { header, hosts, upstreams, damage: None })
 }
 
 /// The defaults of upstreams that no block declares: those of the zone's keyed blocks.

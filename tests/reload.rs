@@ -3,8 +3,6 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use support::*;
 
@@ -42,12 +40,6 @@ fn counted(api: &Api) -> u64 {
     let app = api.upstream("app");
     let servers = app["servers"].as_array().unwrap();
     servers.iter().map(|server| server["counters"]["requests"].as_u64().unwrap()).sum()
-}
-
-/// What `ls -li` and `sha256sum` would tell of a file.
-fn identity(path: &Path) -> (u64, i64, i64, u64, Vec<u8>) {
-    let meta = fs::metadata(path).unwrap();
-    (meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len(), fs::read(path).unwrap())
 }
 
 #[test]
@@ -202,74 +194,6 @@ fn write_through_an_old_worker_after_the_zone_grew_is_refused_not_lost() {
     drop((begun, held));
     nginx.settled(1);
     assert!(fs::read_to_string(nginx.path("main.json")).unwrap().contains("127.0.0.1:1003"));
-}
-
-#[test]
-fn zone_too_small_for_what_it_holds_refuses_the_reload() {
-    let mut nginx = resized(
-        Nginx::builder(),
-        "peerage_zone main 8m;",
-        "upstream app { peerage main; server 127.0.0.1:1001; }",
-    )
-    .allow("is too small")
-    .start();
-    let api = nginx.api();
-    let set: Vec<Value> =
-        (0..1000).map(|n| json!({"server": format!("10.0.{}.{}:80", n / 250, n % 250)})).collect();
-    for n in 0..8 {
-        api.ok("PUT", &format!("upstreams/u{n}"), Some(&json!({"servers": set})));
-    }
-    let workers = nginx.worker_pids();
-    let before = api.upstream("u7");
-    let block = "upstream app { peerage main; server 127.0.0.1:1001; }";
-    nginx.change(|conf| resized(conf, "peerage_zone main 1m;", block));
-    let error = nginx.try_reload().unwrap_err();
-    assert!(error.contains("peerage zone \"main\" is too small"), "{error}");
-    assert_eq!(nginx.worker_pids(), workers);
-    assert_eq!(api.upstream("u7"), before);
-    api.ok("PUT", "upstreams/app/servers/127.0.0.1:1009", Some(&json!({})));
-    nginx.change(|conf| resized(conf, "peerage_zone main 16m;", block));
-    nginx.reload();
-    assert_eq!(api.upstream("u7")["digest"], before["digest"]);
-    api.server("app", "127.0.0.1:1009");
-}
-
-#[test]
-fn rejected_reload_changes_nothing() {
-    let backends = Backend::several(4);
-    let taken = Backend::new("taken");
-    let mut nginx = four(&backends).allow("[emerg]").start();
-    let api = nginx.api();
-    api.ok("POST", &format!("upstreams/app/servers/{}/down", backends[0]), None);
-    api.ok("POST", "zones/main/flush", None);
-    let file = nginx.path("main.json");
-    let (before, disk, workers) = (api.upstream("app"), identity(&file), nginx.worker_pids());
-    let bad = [
-        // Another set and a directive that nobody knows.
-        "upstream app { peerage main; server 127.0.0.1:1001 weight=9; } no_such_directive;".into(),
-        "upstream app { peerage other; server 127.0.0.1:1001; }".into(),
-        // Found out only after zones were opened.
-        format!(
-            "upstream app {{ peerage main; server 127.0.0.1:1001 weight=9; }}
-             server {{ listen {taken}; }}"
-        ),
-    ];
-    for (n, block) in bad.iter().enumerate() {
-        let zone = if n == 2 { ZONE.replace("1m", "2m") } else { ZONE.to_owned() };
-        for zone in [ZONE.to_owned(), zone] {
-            nginx.change(|conf| resized(conf, &zone, block));
-            nginx.try_reload().unwrap_err();
-            let_pass(ms(300));
-            assert_eq!(nginx.worker_pids(), workers);
-            assert_eq!(api.upstream("app"), before);
-            assert_eq!(identity(&file), disk);
-        }
-    }
-    api.ok("POST", &format!("upstreams/app/servers/{}/up", backends[0]), None);
-    api.ok("POST", "zones/main/flush", None);
-    nginx.change(|conf| resized(conf, ZONE, FOUR));
-    eventually(secs(20), || nginx.try_reload().is_ok()); // nginx may still try to bind
-    assert_eq!(api.server("app", &backends[0])["state"], "up");
 }
 
 #[test]

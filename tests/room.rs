@@ -3,14 +3,26 @@
 
 mod support;
 
+use std::fs;
+
 use support::*;
 
+fn conf(conf: Conf, zone: &str) -> Conf {
+    let conf = conf.http(format!(
+        "peerage_zone main {zone};
+         upstream app {{ peerage main; server 10.9.9.1:8080; server 10.9.9.2:8080; }}"
+    ));
+    conf.with_api("write=on")
+}
+
 fn start() -> Nginx {
-    let conf = Nginx::builder().http(
-        "peerage_zone main 512k;
-         upstream app { peerage main; server 10.9.9.1:8080; server 10.9.9.2:8080; }",
-    );
-    conf.with_api("write=on").allow("is full").start()
+    conf(Nginx::builder(), "512k").allow("is full").start()
+}
+
+/// The size that a complaint asks for.
+fn asked_for(text: &str) -> u64 {
+    let rest = text.split(", at least ").nth(1).unwrap_or_else(|| panic!("no size: {text}"));
+    rest.split('k').next().unwrap().parse().unwrap()
 }
 
 fn body(i: usize) -> Value {
@@ -131,4 +143,100 @@ fn room_comes_back_when_a_tenth_goes() {
     }
     let (again, _) = fill(&api, 0);
     assert!(again * 100 >= counts[0] * 95, "{again} fit, there were {counts:?}");
+}
+
+#[test]
+fn smallest_zone_is_filled_refuses_and_has_its_room_back() {
+    let events = "worker_connections 512;"; // nginx's own default
+    let least = asked_for(&conf(Nginx::builder(), "32k").events(events).test().1);
+    let smallest = format!("{least}k");
+    let nginx = conf(Nginx::builder(), &smallest).events(events).allow("is full").start();
+    let api = nginx.api();
+    let (mut n, _) = fill(&api, 0);
+    assert!(n > 1, "{n}");
+    let mut alive: Vec<usize> = (0..n).collect();
+    for round in 0..scale(20, 400) {
+        assert_eq!(api.verb("app", "10.9.9.1:8080", "down").0, 200);
+        assert_eq!(api.verb("app", "10.9.9.1:8080", "up").0, 200);
+        let gone = alive.remove(round % alive.len());
+        assert_eq!(api.delete(&format!("upstreams/u{gone}")).0, 200);
+        let begun = n;
+        // Sizes differ: what went may make room for none of the next, and for several later.
+        n = fill(&api, n).0 + 1;
+        alive.extend(begun..n - 1);
+        let zone = api.get("zones/main").1;
+        assert_eq!(zone["upstreams"].as_u64().unwrap(), alive.len() as u64 + 1);
+        if alive.len() < 2 {
+            break;
+        }
+    }
+    assert!(nginx.error_log().matches("is full").count() <= 2, "one line a minute");
+}
+
+#[test]
+fn zone_too_small_for_its_state_file_is_a_warning_at_t_and_starts_with_what_fits() {
+    let state = |size: &str| format!("{size} state={{prefix}}/main.json");
+    let mut nginx =
+        conf(Nginx::builder(), &state("4m")).allow("is full").allow("is kept as").start();
+    let api = nginx.api();
+    let set: Vec<Value> = (0..20).map(|n| json!({"server": format!("10.0.0.{n}:80")})).collect();
+    for n in 0..100 {
+        api.ok("PUT", &format!("upstreams/u{n}"), Some(&json!({"servers": set})));
+    }
+    api.ok("POST", "hosts/10.0.0.7/drain?min_up=0", None);
+    nginx.stop();
+    let file = nginx.path("main.json");
+    assert!(nginx.test().0); // makes its files
+    let (disk, listed) = (identity(&file), files(nginx.prefix(), "").len());
+
+    nginx.change(|c| conf(c, &state("256k")));
+    let (good, said) = nginx.test();
+    let told = "[warn] ";
+    let text = "peerage zone \"main\" is too small for its state file: 256k, at least ";
+    let line = said.lines().find(|line| line.contains(text)).unwrap_or_else(|| panic!("{said}"));
+    assert!(good && line.contains(told), "{said}");
+    assert_eq!(identity(&file), disk);
+    assert_eq!(files(nginx.prefix(), "").len(), listed);
+
+    // It starts all the same; the next write leaves out what did not fit, so a copy stays.
+    nginx.start();
+    let log = nginx.error_log();
+    assert!(log.contains(text) && log.contains("upstreams not added"), "{log}");
+    let there = api.get("zones/main").1["upstreams"].as_u64().unwrap();
+    assert!(there > 5 && there < 90, "{there}");
+    assert_eq!(api.get("hosts/10.0.0.7").1["admin"]["state"], "drain");
+    api.ok("POST", "upstreams/app/servers/10.9.9.1:8080/down", None);
+    api.ok("POST", "zones/main/flush", None);
+    nginx.stop();
+    let copies = files(nginx.prefix(), "main.json.left-");
+    assert_eq!(copies.len(), 1, "{copies:?}");
+    assert_eq!(fs::read(&copies[0]).unwrap(), disk.4);
+
+    // What was asked for is enough, and hardly more than that.
+    fs::copy(&copies[0], &file).unwrap();
+    let need = asked_for(line);
+    nginx.change(|c| conf(c, &state(&format!("{}k", need - 4))));
+    assert!(nginx.test().1.contains("is too small for its state file"));
+    nginx.change(|c| conf(c, &state(&format!("{need}k"))));
+    assert!(!nginx.test().1.contains("[warn]"));
+    nginx.start();
+    assert_eq!(api.get("zones/main").1["upstreams"], 101);
+    assert_eq!(files(nginx.prefix(), "main.json.left-").len(), 1);
+}
+
+#[test]
+fn what_still_fits_is_about_what_does() {
+    let nginx = conf(Nginx::builder(), "1m").allow("is full").start();
+    let api = nginx.api();
+    let told = api.get("zones/main").1["fits"].as_u64().unwrap();
+    let ten: Vec<Value> = (0..10).map(|n| json!({"server": format!("10.0.0.{n}:8080")})).collect();
+    let mut fitted = 0;
+    for n in 0.. {
+        match api.put(&format!("upstreams/service-{n}"), &json!({"servers": ten})).0 {
+            201 => fitted += 10,
+            507 => break,
+            status => panic!("{status}"),
+        }
+    }
+    assert!(told.abs_diff(fitted) * 20 <= told, "{told} told, {fitted} fit");
 }

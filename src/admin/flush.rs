@@ -13,6 +13,7 @@ use crate::ffi::timer;
 use crate::worker;
 
 pub(super) struct Flush {
+    zone: peerage_zone::Zone,
     durable: Durable,
     /// What is to be on the disk.
     revision: u64,
@@ -34,6 +35,7 @@ impl Flush {
         durable.want(memory.zone.revision());
         worker::hurry(zone);
         Ok(Self {
+            zone: memory.zone,
             revision: memory.zone.revision(),
             errors: durable.errors(),
             durable,
@@ -58,6 +60,10 @@ impl Task for Flush {
             render::answer(&mut body, &answer);
             let answer = answer::json(200, Box::new(body));
             return Turn::Answer(answer::at_revision(answer, self.revision));
+        }
+        if self.zone.is_moved() {
+            // What it holds is on the disk when the new zone's owner has written it.
+            return Turn::Answer(answer::problem(&super::moving()));
         }
         let failed = self.durable.errors() != self.errors;
         if failed || timer::now() - self.since >= PATIENCE_MS {

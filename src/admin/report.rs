@@ -97,7 +97,7 @@ struct Report<'a> {
     upstreams: u64,
     servers: u64,
     bytes: Bytes,
-    /// Servers with short texts that still fit, about.
+    /// Servers with short texts that still fit, ten to an upstream, about.
     fits: u64,
     no_room: u64,
     state: Option<State<'a>>,
@@ -173,7 +173,7 @@ pub(super) fn zone(zone: &Zone) -> Result<Answer, Problem> {
             reserved: report.reserve,
             largest: report.largest,
         },
-        fits: report.free.saturating_sub(report.reserve) / SERVER_BYTES,
+        fits: report.fits(),
         no_room: report.no_room,
         state,
         orphans: orphans
@@ -196,5 +196,3 @@ fn json<T: Serialize>(value: &T) -> Answer {
 
 /// Orphans and conflicts at most.
 const SHOWN: usize = 1000;
-/// Bytes of a server with short texts, counters included.
-const SERVER_BYTES: u64 = 384;

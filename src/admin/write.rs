@@ -250,8 +250,7 @@ pub(super) fn is_ready(
 /// Tries again in a moment, for 2 s in all.
 pub(super) fn later(zone: &Zone, since: u64) -> Turn {
     if zone.memory().is_some_and(|memory| memory.zone.is_moved()) {
-        let text = "the zone has moved, new connections reach it";
-        return Turn::Answer(answer::problem(&Problem::new(Code::Moving, text)));
+        return Turn::Answer(answer::problem(&super::moving()));
     }
     if timer::now() - since < PATIENCE_MS {
         return Turn::Wait(1);

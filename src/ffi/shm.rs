@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 
 use nginx_sys::{
     ngx_int_t, ngx_pagesize, ngx_shared_memory_add, ngx_shm_zone_t, ngx_slab_alloc_locked,
-    ngx_slab_pool_t,
+    ngx_slab_page_t, ngx_slab_pool_t,
 };
 use peerage_zone::Region;
 
@@ -33,6 +33,19 @@ pub(crate) fn least_size() -> usize {
 pub(crate) fn page_size() -> usize {
     // SAFETY: nginx sets the page size at start.
     unsafe { ngx_pagesize }
+}
+
+/// Bytes of a zone of that size that nginx's slab pool leaves, as ngx_slab_init counts: a header, a
+/// slot and statistics for each size that divides a page, and an entry for each page.
+pub(crate) fn usable(size: usize) -> usize {
+    let page = page_size();
+    let entry = size_of::<ngx_slab_page_t>();
+    let sizes = page.trailing_zeros() as usize - MIN_SHIFT;
+    let head =
+        size_of::<ngx_slab_pool_t>() + sizes * (entry + size_of::<nginx_sys::ngx_slab_stat_t>());
+    let pages = size.saturating_sub(head) / (page + entry);
+    let start = (head + pages * entry).next_multiple_of(page);
+    size.saturating_sub(start) / page * page
 }
 
 /// Asks nginx for a zone; [`crate::zone::open`] is called for it once the configuration is read.
@@ -100,8 +113,12 @@ unsafe fn memory(pool: *mut ngx_slab_pool_t) -> Option<Memory> {
         }
         let start = (*pool).data;
         let bytes = ((*pool).end.addr() - start.addr()) / page * page;
+        debug_assert_eq!(bytes, usable((*pool).end.addr() - pool.addr()));
         let region = Region::from_raw(start.cast(), bytes);
         let lock = AtomicU64::from_ptr((*pool).mutex.lock.cast());
         Some(Memory { region, lock, fresh })
     }
 }
+
+/// nginx's smallest slab is 8 bytes.
+const MIN_SHIFT: usize = 3;

@@ -23,7 +23,7 @@ use peerage_zone::{Cursor, Durable, Worker};
 
 use self::file::Draft;
 use self::helper::Helper;
-pub(crate) use self::load::{check, load};
+pub(crate) use self::load::{check, keep_copy, load, peek};
 use crate::ffi::log::{Level, Log};
 use crate::ffi::process;
 use crate::ffi::timer::{self, Kind, Timer};

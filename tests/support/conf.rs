@@ -147,6 +147,12 @@ impl Conf {
         self
     }
 
+    /// Another module file to load, or none.
+    pub fn module(mut self, file: Option<&Path>) -> Self {
+        self.module = file.map(Path::to_owned);
+        self
+    }
+
     /// nginx's directory; also before it is started, to put files there.
     pub fn prefix(&self) -> &Path {
         self.prefix.path()
@@ -279,12 +285,12 @@ impl Conf {
 }
 
 /// The module under test: `PEERAGE_MODULE`, or what `ci/build.sh` made.
-pub(super) fn module() -> PathBuf {
+pub fn module() -> PathBuf {
     built("PEERAGE_MODULE", "release/libpeerage.so")
 }
 
 /// The build with fault points: `PEERAGE_FAULTS_MODULE`, or what `ci/build.sh --faults` made.
-pub(super) fn faults_module() -> PathBuf {
+pub fn faults_module() -> PathBuf {
     built("PEERAGE_FAULTS_MODULE", "faults/libpeerage.so")
 }
 

@@ -22,13 +22,13 @@ mod wait;
 
 pub use api::Api;
 pub use backend::{Backend, Hit, Mode};
-pub use conf::Conf;
+pub use conf::{Conf, faults_module, module};
 pub use http::{Conn, Reply, Request, get};
 pub use load::{Load, Report, Running, hit};
 pub use nginx::{Nginx, Worker};
 pub use ports::Port;
 pub use process::{Signal, alive, cpu_ticks, descriptors, rss_kb, signal, stopped};
-pub use state::{crc32c, files, sealed};
+pub use state::{crc32c, files, identity, sealed};
 pub use tls::Certificate;
 pub use wait::{eventually, holds_for, let_pass, within};
 

@@ -1,6 +1,7 @@
 //! State files as a story reads and makes them.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// A line of a state file: the data in its checksum.
@@ -21,4 +22,10 @@ pub fn files(dir: &Path, begin: &str) -> Vec<PathBuf> {
         path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(begin))
     };
     names.map(|entry| entry.path()).filter(begins).collect()
+}
+
+/// What `ls -li` and `sha256sum` would tell of a file.
+pub fn identity(path: &Path) -> (u64, i64, i64, u64, Vec<u8>) {
+    let meta = fs::metadata(path).unwrap();
+    (meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len(), fs::read(path).unwrap())
 }

@@ -6,7 +6,7 @@
 
 use crate::head::{self, BITMAP, FREE, HINT_COUNT, HINTS, RESERVE, SPAN};
 use crate::point;
-use crate::region::{GRANULE, Ref, Region};
+use crate::region::{GRANULE, Ref, Region, WORDS_PER_GRANULE};
 use crate::sync::{AtomicU64, Ordering::Relaxed};
 
 /// Figures of the memory, in bytes.
@@ -43,9 +43,9 @@ impl Arena {
     /// Lays out the bitmap after the head; everything beyond is free.
     pub(crate) fn format(region: Region) -> Option<Self> {
         let words = region.all().len();
-        let total = words / crate::region::WORDS_PER_GRANULE;
+        let total = words / WORDS_PER_GRANULE;
         let bitmap = total.div_ceil(64);
-        let first = (head::WORDS + bitmap).div_ceil(crate::region::WORDS_PER_GRANULE);
+        let first = Self::first_of(words);
         if first >= total {
             return None;
         }
@@ -57,6 +57,12 @@ impl Arena {
         let arena = Self::attach(region)?;
         arena.clear();
         Some(arena)
+    }
+
+    /// The first granule that is given out, in a region of so many words.
+    pub(crate) const fn first_of(words: usize) -> usize {
+        let bitmap = (words / WORDS_PER_GRANULE).div_ceil(64);
+        (head::WORDS + bitmap).div_ceil(WORDS_PER_GRANULE)
     }
 
     pub(crate) fn attach(region: Region) -> Option<Self> {

@@ -27,6 +27,14 @@ pub struct Config {
     pub record_granules: u32,
 }
 
+impl Config {
+    /// Bytes of a region of that size that are given out once it is laid out.
+    pub const fn laid_out(&self, bytes: usize) -> usize {
+        let slot = crate::slot::granules(self.list_capacity) as usize;
+        (Arena::first_of(bytes / 8) + self.slots as usize * slot) * crate::GRANULE
+    }
+}
+
 /// The region is too small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatError {
@@ -99,9 +107,8 @@ impl Shared {
         lock: &'static AtomicU64,
         config: Config,
     ) -> Result<Self, FormatError> {
-        let slots = crate::slot::granules(config.list_capacity) as usize * crate::GRANULE;
-        let need = head::WORDS * 8 + usize::from(config.slots) * slots + LEAST;
-        let error = FormatError { need: need + need / 8, have: region.bytes() };
+        let need = config.laid_out(region.bytes()) + LEAST;
+        let error = FormatError { need, have: region.bytes() };
         if region.bytes() < error.need {
             return Err(error);
         }

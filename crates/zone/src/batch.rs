@@ -172,6 +172,9 @@ impl Worker {
             let changes_hosts = draft.next_hosts != draft.hosts.hosts;
             let changed = changes_hosts || draft.work.values().any(Work::is_changed);
             if !changed || checks.dry_run {
+                if self.zone().is_moved() {
+                    return BatchAttempt::Busy;
+                }
                 let epoch = self.zone().shared().advance();
                 let revision = self.zone().revision();
                 return BatchAttempt::Done(Box::new(draft.end(revision, changed, epoch)));
@@ -211,6 +214,8 @@ impl Worker {
             }
             writer.collect();
             match self.zone().commit(&mut writer, &plans) {
+                // Another zone may have been filled without it: refused, whatever it shows here.
+                Ok(_) if self.zone().is_moved() => return BatchAttempt::Busy,
                 Ok(committed) => {
                     drop(writer);
                     drop(plans);

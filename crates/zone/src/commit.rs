@@ -21,15 +21,11 @@ use crate::hosts::{self, StoredHosts};
 use crate::layout::{Blob, Entry, Peer, Table, TableHead, Up, get, pack, root, set};
 use crate::retired::Retired;
 use crate::room::Room;
+use crate::size;
 use crate::sketch::{NewPeer, Sketch};
 use crate::stored::Stored;
 use crate::turn;
 use crate::zone::Zone;
-
-/// Granules kept for the admin state of each server: short texts always fit, see `Attempt`.
-const ADMIN_GRANULES: u64 = 2;
-/// Granules kept besides, for limbo blocks and what does not fit together exactly.
-const SPARE_GRANULES: u64 = 128;
 
 /// What a change makes of an upstream.
 pub(crate) struct Plan<'a> {
@@ -56,26 +52,22 @@ pub(crate) struct Batch<'a> {
     pub(crate) revision: Option<u64>,
 }
 
+impl Batch<'_> {
+    /// Granules that it takes in all.
+    fn granules(&self) -> u64 {
+        let plans = self.plans.iter().map(|plan| match &plan.next {
+            Some(next) if plan.stored.is_some() => next.sketch.granules(),
+            Some(next) => size::record_granules(plan.name) + next.sketch.granules(),
+            None => Table::granules(0).into(),
+        });
+        plans.sum::<u64>() + self.next_hosts.map_or(0, |(hosts, _)| size::hosts_granules(hosts))
+    }
+}
+
 /// A table computed beforehand, and the number of its upstream.
 pub(crate) struct Prepared {
     sketch: Sketch,
     uid: u32,
-}
-
-impl Prepared {
-    /// Granules that it takes beside the upstream's own record.
-    pub(crate) fn granules(&self) -> u64 {
-        self.sketch.granules(self.uid)
-    }
-}
-
-/// Granules kept in a zone of so many servers, of which the largest upstream has `largest`.
-pub(crate) fn reserve(largest: usize, servers: u64) -> u64 {
-    kept(u64::from(Table::granules(largest)), servers)
-}
-
-fn kept(largest_table: u64, servers: u64) -> u64 {
-    2 * largest_table + servers * ADMIN_GRANULES + SPARE_GRANULES
 }
 
 impl Zone {
@@ -160,24 +152,27 @@ impl Zone {
         batch: &Batch<'_>,
         revision: u64,
     ) -> Result<Committed, Unfit> {
-        let need = batch.plans.iter().filter_map(|plan| Some(plan.next.as_ref()?.granules())).sum();
-        self.reserve(writer, &batch.plans);
-        let mut room = Room::new(writer, batch.privileged, need);
+        let (largest, reserve) = self.kept_with(&batch.plans);
+        writer.set_reserve(reserve);
+        let mut room = Room::new(writer, batch.privileged, batch.granules());
         let mut retired = Retired::default();
         let built = self.build_all(&mut room, batch, revision, &mut retired);
         let (built, hosts) = match built {
             Ok(built) => built,
             Err(unfit) => {
                 room.give_back();
+                writer.set_reserve(self.kept_with(&[]).1);
                 return Err(unfit);
             }
         };
         let Some(limbo) = room.limbo(retired.blocks.len() + retired.peers.len()) else {
             let unfit = room.no_room();
             room.give_back();
+            writer.set_reserve(self.kept_with(&[]).1);
             return Err(unfit);
         };
         // From here on nothing fails. Times first: a round may look too early, never too late.
+        set(self.root(root::LARGEST), largest);
         for sketch in built.iter().filter_map(|built| built.sketch) {
             self.root(root::NEXT_TTL).fetch_min(sketch.until, Ordering::SeqCst);
             self.root(root::ORPHANS).fetch_min(sketch.orphaned, Ordering::SeqCst);
@@ -200,6 +195,7 @@ impl Zone {
             }
             let servers = built.sketch.map(|sketch| sketch.servers);
             self.recount(built.plan.stored, servers);
+            self.shrink(built.plan.stored, built.table.entries.len());
         }
         let epoch = writer.retire(limbo, &retired.blocks, &retired.peers);
         Ok(Committed { revision, epoch, said })
@@ -362,24 +358,32 @@ impl Zone {
         let said = self.append(writer, revision, batch.now, &batch.events);
         self.unlink(stored.up);
         self.recount(Some(stored), None);
+        self.shrink(Some(stored), 0);
         self.root(root::REVISION).store(revision, Ordering::SeqCst);
+        writer.set_reserve(self.kept_with(&[]).1);
         let epoch = writer.retire(limbo, &retired.blocks, &retired.peers);
         Ok(Committed { revision, epoch, said })
     }
 
-    /// What is kept so that `up`, `down`, `drain` and weights never fail for lack of room: a new
-    /// table beside the old one, and for each server what its admin state adds to its cold part.
-    fn reserve(&self, writer: &mut Writer<'_>, plans: &[Plan<'_>]) {
-        let largest = self.root(root::LARGEST);
+    /// Granules kept for the largest table, and in all, once these plans are in force.
+    fn kept_with(&self, plans: &[Plan<'_>]) -> (u64, u64) {
+        let mut largest = get(self.root(root::LARGEST));
         let mut servers = get(self.root(root::SERVERS));
         for plan in plans {
             let next = plan.next.as_ref().map(|next| &next.sketch);
-            let table = Table::granules(next.map_or(0, |next| next.entries.len()));
-            set(largest, get(largest).max(u64::from(table)));
+            largest = largest.max(size::kept_table(next.map_or(0, |next| next.entries.len())));
             servers += next.map_or(0, |next| u64::from(next.servers));
             servers -= plan.stored.map_or(0, |stored| stored.servers.len() as u64).min(servers);
         }
-        writer.set_reserve(kept(get(largest), servers));
+        (largest, size::kept(largest, servers))
+    }
+
+    /// After an upstream changed: whether the largest one may be smaller now.
+    fn shrink(&self, before: Option<&Stored>, entries: usize) {
+        let before = before.map_or(0, |stored| size::kept_table(stored.entries().count()));
+        if before > size::kept_table(entries) && before == get(self.root(root::LARGEST)) {
+            set(self.root(root::SHRUNK), 1);
+        }
     }
 
     fn recount(&self, before: Option<&Stored>, after: Option<u32>) {

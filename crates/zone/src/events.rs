@@ -16,6 +16,7 @@ use peerage_core::upstream::Upstream;
 use peerage_shm::{AtomicU64, Ordering, Ref, Writer};
 
 use crate::layout::{granules, high, low, pack, root, words_of};
+use crate::size::ring_words;
 use crate::zone::Zone;
 
 /// An event with its number.
@@ -83,8 +84,7 @@ impl Zone {
 
     /// Takes the ring, in a zone that is being laid out.
     pub(crate) fn lay_out_events(&self, writer: &mut Writer<'_>) -> Option<()> {
-        let bytes = (self.region().bytes() / 32).clamp(RING_MIN, RING_MAX);
-        let words = bytes / 8;
+        let words = ring_words(self.region().bytes());
         let at = writer.alloc(granules(words))?;
         for word in self.region().words(at, words)? {
             word.store(0, Ordering::Relaxed);
@@ -177,6 +177,22 @@ impl Events {
             return Err(Gone { last: now.last });
         }
         Err(Gone { last: self.last() })
+    }
+
+    /// Takes over what another zone's ring holds, in a zone that is being filled.
+    pub(crate) fn inherit(self, old: Self) {
+        let mut next = old.last() + 1;
+        let mut reader = old.after(0).unwrap_or_else(|_| old.now());
+        while let Ok(Some(said)) = reader.next_event() {
+            if self.put(&said).is_some() {
+                next = said.seq + 1;
+            }
+        }
+        // What did not fit is told too: numbers never go back.
+        if let Some(word) = self.from(self.head()).next().filter(|_| next > 1) {
+            word.store(next.max(old.last() + 1), Ordering::Release);
+        }
+        self.zone.root(root::SEQ).store(old.last(), Ordering::Release);
     }
 
     fn head(self) -> u64 {
@@ -293,9 +309,6 @@ const fn entry_words(bytes: usize) -> u64 {
 const HEADER: u64 = 4;
 /// The word that holds the length.
 const LENGTH: u64 = 3;
-/// Bytes of the ring: 1/32 of the zone, within these.
-const RING_MIN: usize = 8 << 10;
-const RING_MAX: usize = 1 << 20;
 /// How often a reader looks for its place while it is lapped.
 const RACES: usize = 16;
 

@@ -7,26 +7,32 @@ use std::collections::HashSet;
 
 use peerage_core::change::{Actor, Applied, Context};
 use peerage_core::declare::DeclaredUpstream;
-use peerage_core::host::Hosts;
 use peerage_core::merge::{Conflict, merge};
 use peerage_core::name::UpstreamName;
 use peerage_core::server::Origin;
 use peerage_core::snapshot::Loaded;
-use peerage_core::upstream::{Defaults, Upstream};
+use peerage_core::upstream::Defaults;
 use peerage_shm::Writer;
 
 use crate::choice::Clock;
-use crate::commit::{Batch, Plan, Unfit, reserve};
+use crate::commit::{Batch, Plan, Unfit};
 use crate::events::{Said, told};
-use crate::layout::{Table, Up, get, root, set};
+use crate::layout::{Table, get, root, set};
 use crate::trace::Reachable;
 use crate::worker::Worker;
 use crate::zone::Zone;
 
 /// Loads and merges, for a process without a slot.
 pub struct Master {
-    zone: Zone,
+    pub(crate) zone: Zone,
     pid: u32,
+}
+
+/// From where a new zone is filled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    File,
+    OldZone,
 }
 
 /// What came of a merge.
@@ -66,36 +72,20 @@ impl Worker {
 }
 
 impl Master {
-    /// Ends all changes, since another zone takes the contents over; false where the lock was not
-    /// to be had: a change that is on its way may still come.
-    pub fn end(&self, wait: &mut dyn FnMut() -> bool) -> bool {
-        let end = || set(self.zone.root(root::MOVED), 1);
-        let locked = self.locked(wait, |_| end()).is_some();
-        if !locked {
-            end();
-        }
-        locked
-    }
-
-    /// Bytes that these upstreams take in a zone just laid out, and those that it has.
-    pub fn fit(&self, loaded: &Loaded) -> (u64, u64) {
-        let one = |upstream: &Upstream| {
-            let record = Up::granules(upstream.name.as_str().len());
-            u64::from(record) + self.zone.prepare(upstream, None, &Hosts::default()).granules()
-        };
-        let need: u64 = loaded.upstreams.iter().map(|(upstream, _)| one(upstream)).sum();
-        let servers = loaded.upstreams.iter().map(|(u, _)| u.servers.len());
-        let reserve = reserve(servers.clone().max().unwrap_or(0), servers.sum::<usize>() as u64);
-        (32 * (need + reserve), self.zone.shared().usage().free)
-    }
-
     /// Fills a zone just laid out with what the state file held; upstreams that did not fit.
     pub fn load(&self, loaded: &Loaded, clock: &Clock) -> Vec<UpstreamName> {
+        self.fill(loaded, clock, Whose::File)
+    }
+
+    /// Fills a zone just laid out.
+    pub(crate) fn fill(&self, loaded: &Loaded, clock: &Clock, whose: Whose) -> Vec<UpstreamName> {
         let mut left = Vec::new();
         let trace = Reachable(self.zone);
         let Ok(mut writer) = self.zone.shared().try_write(self.pid, &trace) else {
             return loaded.upstreams.iter().map(|(upstream, _)| upstream.name.clone()).collect();
         };
+        // What was acknowledged is kept, in the reserve if need be.
+        let privileged = whose == Whose::OldZone;
         if !loaded.hosts.is_empty() {
             let hosts = Batch {
                 plans: Vec::new(),
@@ -103,7 +93,7 @@ impl Master {
                 next_hosts: Some((&loaded.hosts, self.zone.revision())),
                 now: clock.msec,
                 events: Vec::new(),
-                privileged: false,
+                privileged,
                 revision: loaded.header.as_ref().map(|header| header.revision),
             };
             // A zone just laid out has room for them, or for nothing.
@@ -120,12 +110,14 @@ impl Master {
                 next_hosts: None,
                 now: clock.msec,
                 events: Vec::new(),
-                privileged: false,
+                privileged,
                 revision: Some(*revision),
             };
             if self.zone.commit(&mut writer, &plans).is_err() {
                 left.push(upstream.name.clone());
             }
+            // Nobody reads yet.
+            writer.collect();
         }
         let header = loaded.header.as_ref();
         let next_id = header.map_or(next_id, |header| header.next_id.max(next_id));
@@ -165,7 +157,7 @@ impl Master {
     }
 
     /// Runs `act` under the lock; none where it was not to be had.
-    fn locked<T>(
+    pub(crate) fn locked<T>(
         &self,
         wait: &mut dyn FnMut() -> bool,
         act: impl FnOnce(&mut Writer<'_>) -> T,
@@ -242,7 +234,8 @@ impl Master {
     }
 }
 
-fn raise(zone: &Zone, i: usize, value: u64) {
+/// Raises a word of the root.
+pub(crate) fn raise(zone: &Zone, i: usize, value: u64) {
     let word = zone.root(i);
     if get(word) < value {
         set(word, value);

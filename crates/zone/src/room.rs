@@ -7,6 +7,7 @@ use peerage_shm::{Ref, Region, Writer};
 use crate::commit::Unfit;
 use crate::hosts;
 use crate::layout::{Blob, granules, set, words_of};
+use crate::size::GRANULE;
 use crate::turn::Order;
 
 /// Blocks taken for a change, given back together if it does not fit.
@@ -45,7 +46,12 @@ impl<'a, 'w> Room<'a, 'w> {
         if order.words.is_empty() {
             return Ok((Ref::NONE, 0));
         }
-        let at = self.take(granules(order.words.len()))?;
+        let at = match self.take(granules(order.words.len())) {
+            Ok(at) => at,
+            // A group for which nothing was kept has the same shares without.
+            Err(_) if self.privileged && order.is_narrow => return Ok((Ref::NONE, 0)),
+            Err(unfit) => return Err(unfit),
+        };
         let words = region.words(at, order.words.len()).unwrap_or_default();
         for (word, &value) in words.iter().zip(&order.words) {
             set(word, value);
@@ -73,8 +79,13 @@ impl<'a, 'w> Room<'a, 'w> {
     pub(crate) fn no_room(&self) -> Unfit {
         let taken: u64 = self.taken.iter().map(|&(_, n)| u64::from(n)).sum();
         let (free, reserve) = self.writer.room();
-        let free = if self.privileged { free } else { free.saturating_sub(reserve) };
-        Unfit::NoRoom { need: self.need * 32, free: (free + taken) * 32 }
+        let kept = if self.privileged { 0 } else { reserve };
+        let (need, mut free) = (self.need, (free + taken).saturating_sub(kept));
+        if need <= free {
+            // There is enough, in pieces that are too short.
+            free = free.min(self.writer.shared().usage().largest / GRANULE);
+        }
+        Unfit::NoRoom { need: need * GRANULE, free: free * GRANULE }
     }
 
     pub(crate) fn give_back(self) {

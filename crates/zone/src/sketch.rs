@@ -17,7 +17,7 @@ use crate::stored::{Stored, StoredServer};
 use crate::turn::Order;
 
 /// Places of a precomputed order, at most, unless there are more peers.
-const PLACES: usize = 4096;
+pub(crate) const PLACES: usize = 4096;
 
 /// What a new table will hold.
 pub(crate) struct Sketch {
@@ -180,12 +180,10 @@ impl Sketch {
     }
 
     /// Granules that the change needs beside the upstream's own record.
-    pub(crate) fn granules(&self, upstream: u32) -> u64 {
+    pub(crate) fn granules(&self) -> u64 {
         let blobs = self.blobs.iter().chain(&self.cold).map(|b| granules(words_of(b.len())));
         let peers = self.entries.iter().map(|e| match &e.peer {
-            NewPeer::Make(socket) => {
-                Peer::GRANULES + AddressBlock::new(socket, upstream).granules()
-            }
+            NewPeer::Make(socket) => Peer::GRANULES + AddressBlock::new(socket, 0).granules(),
             NewPeer::Kept | NewPeer::None => 0,
         });
         let sequence = granules(self.order.words.len());

@@ -88,6 +88,7 @@ impl Worker {
         if let Ok(mut writer) = self.zone.shared().try_write(self.pid, &Reachable(self.zone)) {
             writer.collect();
         }
+        self.measure();
         self.tighten(clock.secs);
         Swept { slots: swept.slots, references: swept.references }
     }

@@ -2,10 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use peerage_shm::{AtomicU64, AttachError, Config, FormatError, Region, Shared};
+use peerage_shm::{AtomicU64, AttachError, FormatError, Region, Shared};
 
 use crate::directory::bucket_count;
-use crate::layout::{Peer, granules, pack, root, set};
+use crate::layout::{granules, pack, root, set};
+use crate::size;
 use crate::trace::Reachable;
 use crate::worker::Worker;
 
@@ -60,25 +61,18 @@ impl Zone {
         lock: &'static AtomicU64,
         format: &Format,
     ) -> Result<Self, FormatError> {
-        let config = Config {
-            build: format.build,
-            slots: format.slots,
-            list_capacity: format.connections,
-            record_granules: Peer::GRANULES,
-        };
-        let shared = Shared::format(region, lock, config)?;
+        let (have, need) = (region.bytes(), format.size_for(0, size::GRANULE, &|bytes| bytes));
+        let too_small = || FormatError { need: need as usize, have };
+        if (have as u64) < need {
+            return Err(too_small());
+        }
+        let shared = Shared::format(region, lock, format.config())?;
         let zone = Self { shared };
-        let buckets = bucket_count(region.bytes());
-        let block = granules(buckets);
+        let buckets = bucket_count(have);
         let trace = Reachable(zone);
-        let mut writer = shared
-            .try_write(std::process::id(), &trace)
-            .map_err(|_| FormatError { need: 0, have: 0 })?;
-        let too_small = || FormatError {
-            need: (u64::from(block) * 32) as usize + region.bytes(),
-            have: region.bytes(),
-        };
-        let at = writer.alloc(block).ok_or_else(too_small)?;
+        let mut writer = shared.try_write(std::process::id(), &trace).map_err(|_| too_small())?;
+        writer.set_reserve(size::kept(0, 0));
+        let at = writer.alloc(granules(buckets)).ok_or_else(too_small)?;
         for word in region.words(at, buckets).unwrap_or_default() {
             set(word, 0);
         }
@@ -132,7 +126,8 @@ impl Zone {
 
     /// Whether another zone has taken the contents over: nothing changes here any more.
     pub fn is_moved(&self) -> bool {
-        self.root(root::MOVED).load(Ordering::Acquire) != 0
+        // After a publication, too: see `inherit`.
+        self.root(root::MOVED).load(Ordering::SeqCst) != 0
     }
 
     /// Figures of the zone.

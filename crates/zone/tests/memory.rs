@@ -4,9 +4,7 @@ mod support;
 
 use peerage_core::body::{UpstreamBody, VerbOpts};
 use peerage_core::change::Change;
-use peerage_core::host::Hosts;
 use peerage_core::server::AdminState;
-use peerage_core::snapshot::Loaded;
 use peerage_zone::Attempt;
 use support::{World, sel, server, upstream};
 
@@ -101,35 +99,6 @@ fn a_dead_process_s_requests_are_taken_back() {
     let swept = world.worker.sweep(&|pid, _| pid != 2, &world.clock);
     assert_eq!((swept.slots, swept.references), (1, 1));
     assert_eq!(active(), 0);
-}
-
-#[test]
-fn what_a_zone_takes_over_is_known_to_fit_beforehand() {
-    let clock = World::new(64 << 10).clock;
-    let mut seen = [0, 0];
-    for n in (10..400).step_by(13) {
-        let servers =
-            |i: usize| (0..i % 7).map(move |port| server(&format!("10.0.0.1:{}", 1 + port), 1));
-        let from = World::new(1 << 20);
-        let names: Vec<String> = (0..n).map(|i| format!("u{i}")).collect();
-        for (i, name) in names.iter().enumerate() {
-            from.put(name, &servers(i).collect::<Vec<_>>());
-        }
-        let read = |name: &String| from.worker.read(&upstream(name), &from.clock);
-        let upstreams = names.iter().filter_map(read).map(|seen| (seen.upstream, seen.revision));
-        let loaded = Loaded {
-            header: None,
-            hosts: Hosts::default(),
-            upstreams: upstreams.collect(),
-            damage: None,
-        };
-        let into = World::new(192 << 10).zone.as_master(1);
-        let (need, have) = into.fit(&loaded);
-        let fits = into.load(&loaded, &clock).is_empty();
-        assert_eq!(need <= have, fits, "{n} upstreams need {need} of {have}");
-        seen[usize::from(fits)] += 1;
-    }
-    assert!(seen[0] > 3 && seen[1] > 3, "{seen:?}");
 }
 
 #[test]

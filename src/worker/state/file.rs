@@ -100,6 +100,19 @@ pub(super) fn revision(path: &Path) -> Option<u64> {
     (tail.contains("\"data\":{\"end\":") && tail.ends_with('\n')).then_some(revision)
 }
 
+/// Copies a file beside itself, under its name and `suffix`; only its owner may read the copy too.
+pub(super) fn copy(path: &Path, suffix: &str) -> io::Result<PathBuf> {
+    let to = beside(path, suffix);
+    let mut from = OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+        .open(path)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to)?;
+    io::copy(&mut from, &mut file)?;
+    file.sync_all()?;
+    Ok(to)
+}
+
 /// Renames a damaged file, so that the next write does not destroy what people may still need.
 pub(super) fn set_aside(path: &Path, stamp: &str) -> io::Result<PathBuf> {
     let mut aside = beside(path, &format!(".damaged-{stamp}"));

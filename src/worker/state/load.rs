@@ -62,6 +62,27 @@ pub(crate) fn load(path: &Path, user: (u32, u32), log: Log<'_>) -> Option<Loaded
     Some(loaded)
 }
 
+/// What [`load`] would use; says and changes nothing.
+pub(crate) fn peek(path: &Path) -> Option<Loaded> {
+    file::read(path).ok()?.map(|bytes| snapshot::read(&bytes))
+}
+
+/// Keeps a copy of a file of which not all is in the zone, before the next write leaves it out.
+pub(crate) fn keep_copy(path: &Path, log: Log<'_>) {
+    match file::copy(path, &format!(".left-{}", stamp())) {
+        Ok(copy) => log.write(
+            Level::Crit,
+            0,
+            format_args!("state file \"{}\" is kept as \"{}\"", path.display(), copy.display()),
+        ),
+        Err(error) => log.write(
+            Level::Crit,
+            error.raw_os_error().unwrap_or(0),
+            format_args!("state file \"{}\" cannot be copied", path.display()),
+        ),
+    }
+}
+
 /// What is to be warned of at `nginx -t`; changes nothing.
 pub(crate) fn check(path: &Path) -> Option<String> {
     let directory = file::directory(path);
@@ -99,11 +120,7 @@ fn set_aside(path: &Path, log: Log<'_>) {
     if !fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file()) {
         return;
     }
-    // 2026-11-29T21:05:07Z
-    let time = peerage_core::time::iso(process::clock().msec);
-    let digits: String = time.chars().filter(char::is_ascii_digit).collect();
-    let stamp = format!("{}-{}", &digits[..8], &digits[8..]);
-    match file::set_aside(path, &stamp) {
+    match file::set_aside(path, &stamp()) {
         Ok(aside) => log.write(
             Level::Alert,
             0,
@@ -119,4 +136,12 @@ fn set_aside(path: &Path, log: Log<'_>) {
             format_args!("state file \"{}\" cannot be set aside", path.display()),
         ),
     }
+}
+
+/// The time as part of a file's name: `20261129-210507`.
+fn stamp() -> String {
+    // 2026-11-29T21:05:07Z
+    let time = peerage_core::time::iso(process::clock().msec);
+    let digits: String = time.chars().filter(char::is_ascii_digit).collect();
+    format!("{}-{}", &digits[..8], &digits[8..])
 }

@@ -25,7 +25,8 @@ impl Peer {
     const ADDRESS: usize = 4;
     const ID: usize = 5;
     const UID: usize = 6;
-    // Word 7: verdicts of health checks.
+    /// From here on nothing but what was counted or shown: 7 is for verdicts of health checks.
+    const SHOWN: usize = 7;
     const REQUESTS: usize = 8;
     const CLASSES: usize = 9;
     const SENT: usize = 14;
@@ -60,6 +61,14 @@ impl Peer {
         set(&self.w[Self::ADDRESS], address.word());
         set(&self.w[Self::ID], id);
         set(&self.w[Self::UID], u64::from(uid));
+    }
+
+    /// Takes over what another zone's record of the same peer has counted and shown. Requests in
+    /// flight are counted where they began.
+    pub(crate) fn inherit(self, old: Self) {
+        for i in (Self::CURRENT..=Self::PASSIVE).chain(Self::SHOWN..Self::WORDS) {
+            set(&self.w[i], get(&old.w[i]));
+        }
     }
 
     #[inline]

@@ -32,7 +32,7 @@ words! {
     LOADED
     /// No admin state ends before this time (unix ms). Lowered by writers, raised by the sweep.
     NEXT_TTL
-    /// Granules of the largest table there has been.
+    /// Granules kept for a table of the largest upstream. Under the lock.
     LARGEST
     /// Revision that is on disk.
     DURABLE
@@ -49,7 +49,8 @@ words! {
     /// No upstream is an orphan since before this time (unix ms). Lowered by writers, raised by
     /// the round.
     ORPHANS
-    /// 1 once another zone has taken the contents over. Set under the lock, for good.
+    /// 1 once another zone has taken the contents over. Set under the lock if that can be had, for
+    /// good.
     MOVED
     /// 1 while the cycle of some upstream may have been left.
     LOOSE
@@ -61,6 +62,9 @@ words! {
     EVENTS_HEAD
     /// Where the oldest event lies. Under the lock.
     EVENTS_TAIL
+    /// 1 while no upstream may be as large as `LARGEST` any more. Set under the lock, taken by the
+    /// sweep.
+    SHRUNK
     /// Admin states of hosts: ref and bytes of a blob.
     HOSTS
     /// The same, of a change that is not yet in force: the blob begins with its revision.

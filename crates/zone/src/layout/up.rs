@@ -21,6 +21,7 @@ impl Up {
     /// Parts the id word from what else may lie in reused memory.
     const MAGIC: u32 = 0x5550_0000;
     const NEXT: usize = 3;
+    /// From here on nothing but what requests move.
     const CURSOR: usize = 4;
     const LOOSE_SINCE: usize = 5;
     /// First word of the histogram of response times.
@@ -44,6 +45,13 @@ impl Up {
         set(&self.w[Self::CHAIN], pack(0, hash));
         set(&self.w[Self::ID], pack(uid, Self::MAGIC | name.len() as u32));
         region.write_bytes(self.at, Self::WORDS, name);
+    }
+
+    /// Takes over what requests have moved in another zone's record of the same upstream.
+    pub(crate) fn inherit(self, old: Self) {
+        for (word, old) in self.w[Self::CURSOR..].iter().zip(&old.w[Self::CURSOR..]) {
+            set(word, get(old));
+        }
     }
 
     /// The next record of the same bucket. Changes by one store, under the lock.

@@ -1,16 +1,19 @@
 //! A zone in memory of its own, and short words for what tests do to it.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+use std::net::IpAddr;
+
 use peerage_core::addr::ServerAddr;
 use peerage_core::body::{Field, LimitsBody, ServerBody, UpstreamBody, VerbOpts};
 use peerage_core::change::{Actor, Change, ChangeError};
+use peerage_core::host::HostVerb;
 use peerage_core::name::UpstreamName;
 use peerage_core::server::{AdminState, Origin};
 use peerage_core::upstream::{Defaults, ServerSel};
 use peerage_shm::AtomicU64;
 use peerage_zone::{
-    Address, Attempt, Choice, Clock, Env, Format, Mark, NoPeer, Outcome, Region, Target, Worker,
-    Zone,
+    Address, Attempt, BatchAttempt, Checks, Choice, Clock, Env, Format, FormatError, Mark, NoPeer,
+    Op, Outcome, Region, Target, Worker, Zone,
 };
 
 pub(crate) const FORMAT: Format = Format { build: 1, slots: 4, connections: 256 };
@@ -23,12 +26,22 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(bytes: usize) -> Self {
+        Self::try_new(bytes, &FORMAT).expect("it fits")
+    }
+
+    pub(crate) fn try_new(bytes: usize, format: &Format) -> Result<Self, FormatError> {
         let words: Box<[AtomicU64]> = (0..bytes / 8).map(|_| AtomicU64::new(0)).collect();
         let lock = Box::leak(Box::new(AtomicU64::new(0)));
-        let zone = Zone::format(Region::new(Box::leak(words)), lock, &FORMAT).expect("it fits");
-        let worker = zone.worker(1, 1, &FORMAT).expect("a slot is free");
+        let zone = Zone::format(Region::new(Box::leak(words)), lock, format)?;
+        let worker = zone.worker(1, 1, format).expect("a slot is free");
         let clock = Clock { secs: 1_000, msec: 1_000_000 };
-        Self { zone, worker, clock }
+        Ok(Self { zone, worker, clock })
+    }
+
+    /// The same zone as another process sees it.
+    pub(crate) fn of(zone: Zone, pid: u32) -> Self {
+        let worker = zone.worker(pid, 1, &FORMAT).expect("a slot is free");
+        Self { zone, worker, clock: Clock { secs: 1_000, msec: 1_000_000 } }
     }
 
     pub(crate) fn worker(&self, pid: u32) -> Worker {
@@ -41,14 +54,7 @@ impl World {
     }
 
     pub(crate) fn change(&self, name: &str, change: &Change) -> Attempt {
-        let env = Env {
-            clock: &self.clock,
-            actor: Actor::new("test", "127.0.0.1"),
-            origin: Origin::Api,
-            named: &|_| false,
-            keyed: Defaults::default(),
-        };
-        self.worker.change(&upstream(name), change, &env)
+        self.worker.change(&upstream(name), change, &self.env())
     }
 
     /// Applies a change that must succeed; revision and whether anything changed.
@@ -73,6 +79,26 @@ impl World {
 
     pub(crate) fn admin(&self, name: &str, addr: &str, verb: AdminState) -> (u64, bool, Mark) {
         self.ok(name, &Change::Admin { sel: sel(addr), verb, opts: VerbOpts::default() })
+    }
+
+    pub(crate) fn host(&self, ip: IpAddr, verb: AdminState) {
+        let verb = HostVerb { ip, verb, opts: VerbOpts::default(), missing_ok: true };
+        let attempt = self.batch(&[Op::Host(verb)], &Checks::NONE);
+        assert!(matches!(attempt, BatchAttempt::Done(_)), "{attempt:?}");
+    }
+
+    pub(crate) fn batch(&self, ops: &[Op], checks: &Checks<'_>) -> BatchAttempt {
+        self.worker.batch(ops, &self.env(), checks)
+    }
+
+    fn env(&self) -> Env<'_> {
+        Env {
+            clock: &self.clock,
+            actor: Actor::new("test", "127.0.0.1"),
+            origin: Origin::Api,
+            named: &|_| false,
+            keyed: Defaults::default(),
+        }
     }
 
     /// A request: the text of the peer's address, and the choice that holds it.

@@ -1,0 +1,269 @@
+//! What a zone needs is known beforehand, and said in docs/directives.md.
+
+mod support;
+
+use std::net::IpAddr;
+
+use peerage_core::body::{Field, LimitsBody, ServerBody, UpstreamBody, VerbOpts};
+use peerage_core::change::Change;
+use peerage_core::host::Hosts;
+use peerage_core::server::AdminState;
+use peerage_core::snapshot::Loaded;
+use peerage_zone::{Attempt, Format, Need};
+use support::{World, sel, server};
+
+/// The servers of the upstream of a number.
+type Servers = dyn Fn(usize) -> Vec<ServerBody>;
+
+fn change(servers: Vec<ServerBody>) -> Change {
+    Change::PutUpstream { body: UpstreamBody { servers: Some(servers), ..UpstreamBody::default() } }
+}
+
+/// `n` servers on ports of one address, from weight 1 on.
+fn ports(ip: &str, n: usize, weights: u16) -> Vec<ServerBody> {
+    (0..n).map(|i| server(&format!("{ip}:{}", 10_000 + i), 1 + i as u16 % weights)).collect()
+}
+
+fn labelled(mut servers: Vec<ServerBody>, labels: usize, text: usize) -> Vec<ServerBody> {
+    for server in &mut servers {
+        let label = |i: usize| (format!("label-{i:02}"), Some("x".repeat(text)));
+        server.labels = Field::Given((0..labels).map(label).collect());
+    }
+    servers
+}
+
+/// Everything that a zone holds.
+fn contents(world: &World) -> Loaded {
+    let names = world.worker.names(None, 100_000);
+    let read = names.iter().filter_map(|name| world.worker.read_wanted(name));
+    Loaded { header: None, hosts: world.worker.hosts(), upstreams: read.collect(), damage: None }
+}
+
+fn need(loaded: &Loaded) -> Need {
+    Need::of(loaded.upstreams.iter().map(|(upstream, _)| upstream), &loaded.hosts)
+}
+
+#[test]
+fn what_is_always_there_is_known_for_every_size() {
+    for bytes in [64 << 10, 100 << 10, 1 << 20, 3_333_000 / 4096 * 4096, 40 << 20] {
+        let world = World::new(bytes);
+        let before = world.zone.report();
+        let slot = support::FORMAT.fixed(bytes as u64);
+        assert_eq!(before.used, slot, "of {bytes}");
+    }
+}
+
+#[test]
+fn a_zone_that_is_as_large_as_it_says_is_enough_and_one_page_less_is_not() {
+    for connections in [1, 512, 4_096] {
+        for slots in [1, 10, 66] {
+            let format = Format { build: 1, slots, connections };
+            let least = format.size_for(0, 4096, &|bytes| bytes) as usize;
+            assert!(World::try_new(least, &format).is_ok(), "{least}");
+            assert!(World::try_new(least - 4096, &format).is_err(), "{least} less a page");
+        }
+    }
+}
+
+#[test]
+fn what_upstreams_take_is_known_to_the_byte() {
+    let shapes: [(usize, &Servers); 6] = [
+        (300, &|_| ports("10.0.0.1", 1, 1)),
+        (40, &|i| ports("10.0.0.1", i, 3)),
+        (20, &|i| labelled(ports("[2001:db8::17]", 10, 1), i % 16, 64)),
+        (30, &|_| vec![server("unix:/run/services/a-rather-long-name/of.sock", 7)]),
+        (3, &|_| ports("10.0.0.1", 700, 9)),
+        (100, &|_| Vec::new()),
+    ];
+    for (n, servers) in shapes {
+        let world = World::new(8 << 20);
+        let empty = world.zone.report().used;
+        for i in 0..n {
+            world.ok(&format!("u{i}"), &change(servers(i)));
+        }
+        settle(&world);
+        let (report, need) = (world.zone.report(), need(&contents(&world)));
+        assert_eq!((report.used - empty, report.reserve), (need.content, need.reserve), "{n}");
+    }
+}
+
+/// Frees all that was replaced.
+fn settle(world: &World) {
+    for _ in 0..100 {
+        world.worker.sweep(&|_, _| true, &world.clock);
+    }
+}
+
+/// The formula of docs/directives.md.
+fn documented(world: &World, size: u64, slots: u64, connections: u64) -> u64 {
+    let up = |n: u64| n.next_multiple_of(32);
+    let share = |part: u64, least: u64, most: u64| (size / part).clamp(least, most);
+    let fixed = 6_000
+        + size / 256
+        + slots * (64 + 8 * connections)
+        + 8 * (size / 1024)
+        + share(32, 8 << 10, 1 << 20);
+    let (mut content, mut largest, mut servers) = (0, 0, 0);
+    for (upstream, _) in contents(world).upstreams {
+        let (n, name) = (upstream.servers.len() as u64, upstream.name.as_str().len() as u64);
+        content += up(192 + name) + up(16 + name) + 64 + 32 * n;
+        let weights: Vec<_> = upstream.servers.iter().map(|s| s.params.weight).collect();
+        let unequal = weights.iter().any(|w| *w != weights[0]);
+        let sum: u64 = weights.iter().map(|w| u64::from(w.unwrap_or(1))).sum();
+        content += match n {
+            0..2 => 0,
+            2..=64 if unequal => up(sum.min(4096)),
+            2..=64 => up(n),
+            _ if unequal => up(4 * sum.min(4096.max(n))),
+            _ => 0,
+        };
+        for server in &upstream.servers {
+            let text = server.addr.to_string();
+            let len = text.len() as u64;
+            let (address, own) = match text.as_bytes()[0] {
+                b'u' => (112, 20 + len),
+                b'[' => (32, 42),
+                _ => (16, 28),
+            };
+            let labels = server.params.labels.iter();
+            let labels: usize = labels.map(|(key, value)| key.len() + value.len() + 2).sum();
+            content += 320 + up(address + len) + up(own + labels as u64);
+        }
+        let order = if n > 64 { 2 * (4096.max(n) + n) } else { 0 };
+        largest = largest.max(64 + 32 * n + order);
+        servers += n;
+    }
+    fixed + content + 2 * largest + 64 * servers + 4096
+}
+
+#[test]
+fn the_documented_formula_is_within_five_percent() {
+    let long = "a-service-with-a-name-that-somebody-took-care-to-make-long.eu-central-1.internal";
+    let shapes: [(usize, &str, &Servers); 8] = [
+        (1_000, "svc-", &|_| ports("10.0.0.1", 1, 1)),
+        (1_000, "svc-", &|_| ports("10.11.12.13", 4, 1)),
+        (300, long, &|_| ports("10.11.12.13", 10, 1)),
+        (300, "svc-", &|_| ports("[2001:db8:1:2:3:4:5:6]", 10, 1)),
+        (300, "svc-", &|_| labelled(ports("10.0.0.1", 10, 1), 4, 20)),
+        (300, "svc-", &|i| vec![server(&format!("unix:/run/services/{i}/http.sock"), 1)]),
+        (100, "svc-", &|_| ports("10.0.0.1", 50, 5)),
+        (10, "svc-", &|_| ports("10.0.0.1", 1_000, 7)),
+    ];
+    for (n, name, servers) in shapes {
+        let size = 8 << 20;
+        let world = World::new(size);
+        for i in 0..n {
+            world.ok(&format!("{name}{i}"), &change(servers(i)));
+        }
+        settle(&world);
+        let report = world.zone.report();
+        let real = report.used + report.reserve;
+        let said = documented(&world, size as u64, 4, 256);
+        println!("{n} of {name}: {real} bytes, {said} said");
+        assert!(said.abs_diff(real) * 20 <= real, "{n} of {name}: {real} bytes, {said} said");
+    }
+}
+
+#[test]
+fn what_still_fits_is_told() {
+    for per in [10, 3] {
+        let world = World::new(2 << 20);
+        let told = world.zone.report().fits();
+        let mut fitted = 0;
+        for i in 0.. {
+            let servers = ports("10.0.0.10", per, 1);
+            match world.change(&format!("service-{i}"), &change(servers)) {
+                Attempt::Done { .. } => fitted += per as u64,
+                Attempt::NoRoom { .. } => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        let off = if per == 10 { 20 } else { 4 };
+        assert!(told.abs_diff(fitted) * off <= told, "{told} told, {fitted} of {per} fit");
+        assert!(world.zone.report().fits() < 2 * per as u64);
+    }
+}
+
+#[test]
+fn what_fits_is_loaded_and_what_does_not_is_known_beforehand() {
+    let mut seen = [0, 0];
+    for n in (10..400).step_by(3) {
+        let from = World::new(1 << 20);
+        for i in 0..n {
+            from.ok(&format!("u{i}"), &change(ports("10.0.0.1", i % 7, 1)));
+        }
+        let loaded = contents(&from);
+        let into = World::new(192 << 10);
+        let (need, have) = (need(&loaded).bytes(), into.zone.report().free);
+        let fits = into.zone.as_master(1).load(&loaded, &from.clock).is_empty();
+        assert_eq!(need <= have, fits, "{n} upstreams need {need} of {have}");
+        seen[usize::from(fits)] += 1;
+        let bytes = support::FORMAT.size_for(need, 4096, &|bytes| bytes);
+        let into = World::new(bytes as usize).zone.as_master(1);
+        assert!(into.load(&loaded, &from.clock).is_empty(), "{bytes} are said to be enough");
+    }
+    assert!(seen[0] > 3 && seen[1] > 3, "{seen:?}");
+}
+
+#[test]
+fn a_change_that_does_not_fit_keeps_no_more_in_reserve_than_before() {
+    let world = World::new(256 << 10);
+    world.put("app", &ports("10.0.0.1", 10, 1));
+    settle(&world);
+    let before = world.zone.report();
+    let large = change(ports("10.0.0.2", 2_000, 1));
+    assert!(matches!(world.change("large", &large), Attempt::NoRoom { need, free } if need > free));
+    assert!(matches!(world.change("app", &large), Attempt::NoRoom { need, free } if need > free));
+    let after = world.zone.report();
+    assert_eq!((after.reserve, after.used), (before.reserve, before.used));
+}
+
+#[test]
+fn what_was_kept_for_a_large_upstream_comes_back_when_it_goes() {
+    let world = World::new(1 << 20);
+    world.put("app", &ports("10.0.0.1", 10, 1));
+    settle(&world);
+    let before = world.zone.report();
+    world.put("large", &ports("10.0.0.2", 500, 1));
+    assert!(world.zone.report().reserve > before.reserve + 32_000);
+    world.ok("large", &change(ports("10.0.0.2", 2, 1)));
+    world.ok("large", &Change::DeleteUpstream { force: false });
+    settle(&world);
+    let after = world.zone.report();
+    assert_eq!((after.reserve, after.used), (before.reserve, before.used));
+}
+
+#[test]
+fn weights_of_a_large_group_never_fail_for_lack_of_room() {
+    let world = World::new(512 << 10);
+    world.put("large", &ports("10.0.0.1", 100, 1));
+    for i in 0.. {
+        let put = change(ports("10.0.0.2", 1 + i % 3, 1));
+        if matches!(world.change(&format!("u{i}"), &put), Attempt::NoRoom { .. }) {
+            break;
+        }
+    }
+    for i in 0..100 {
+        let addr = format!("10.0.0.1:{}", 10_000 + i);
+        let limits = LimitsBody { weight: Field::Given(1 + i * 600), ..LimitsBody::default() };
+        let body = ServerBody { limits, ..ServerBody::default() };
+        world.ok("large", &Change::PatchServer { sel: sel(&addr), body });
+        let opts = VerbOpts { reason: Some("x".repeat(255)), ..VerbOpts::default() };
+        let verb = if i % 2 == 0 { AdminState::Down } else { AdminState::Drain };
+        world.ok("large", &Change::Admin { sel: sel(&addr), verb, opts });
+    }
+}
+
+#[test]
+fn hosts_are_counted_too() {
+    assert_eq!(Need::of(&[], &Hosts::default()).content, 0);
+    let world = World::new(1 << 20);
+    world.put("app", &ports("10.0.0.1", 2, 1));
+    let before = need(&contents(&world)).content;
+    let ip: IpAddr = "10.0.0.1".parse().unwrap();
+    world.host(ip, AdminState::Down);
+    settle(&world);
+    let loaded = contents(&world);
+    assert!(need(&loaded).content > before);
+    assert_eq!(world.zone.report().used - support::FORMAT.fixed(1 << 20), need(&loaded).content);
+}
