@@ -26,6 +26,11 @@ fn main() {
     };
     add(env::var("CARGO_PKG_VERSION").unwrap_or_default().as_bytes());
     add(env::var("DEP_NGINX_VERSION").unwrap_or_default().as_bytes());
+    for feature in ["POINTS", "PANIC"] {
+        if env::var_os(format!("CARGO_FEATURE_{feature}")).is_some() {
+            add(feature.as_bytes());
+        }
+    }
     for source in ["src", "crates/core/src", "crates/shm/src", "crates/zone/src"] {
         println!("cargo::rerun-if-changed={source}");
         files(Path::new(source), &mut |bytes| add(bytes));

@@ -9,7 +9,7 @@ pub(crate) mod log;
 pub(crate) mod words;
 pub(crate) mod zone;
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -22,6 +22,8 @@ pub(crate) use zone::Zone;
 
 use crate::ffi::conf::{Conf, Location};
 use crate::ffi::file::File;
+use crate::ffi::global::Global;
+use crate::module;
 
 /// What stands in http{}.
 #[derive(Default)]
@@ -32,6 +34,28 @@ pub(crate) struct Main {
     named: RefCell<BTreeMap<String, Rc<Block>>>,
     apis: RefCell<Vec<Rc<Api>>>,
     log: OnceCell<Rc<File>>,
+    _counted: Counted,
+}
+
+/// Counts the configurations of this process that have the module.
+struct Counted;
+
+static COUNT: Global<Cell<usize>> = Global::new(Cell::new(0));
+
+impl Default for Counted {
+    fn default() -> Self {
+        COUNT.get().update(|n| n + 1);
+        Self
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        COUNT.get().update(|n| n - 1);
+        if COUNT.get().get() == 0 {
+            module::unused();
+        }
+    }
 }
 
 /// What stands in an upstream{}.

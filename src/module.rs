@@ -1,10 +1,11 @@
 //! What nginx's hooks do, in the order in which nginx calls them.
 
+use crate::admin::build;
 use crate::conf;
 use crate::ffi::conf::Conf;
 use crate::ffi::cycle::Cycle;
 use crate::ffi::process::{self, Role};
-use crate::ffi::{filter, variable};
+use crate::ffi::{filter, variable, wake};
 use crate::log::Level;
 use crate::variables::Variable;
 use crate::{audit, worker, zone};
@@ -37,6 +38,7 @@ pub(crate) fn started(cycle: Cycle<'_>) {
         }
         return;
     }
+    build::check(cycle.log());
     if main.zones().is_empty() {
         return;
     }
@@ -62,6 +64,14 @@ pub(crate) fn forked(cycle: Cycle<'_>) {
     {
         worker::begin(main);
     }
+}
+
+/// No configuration has the module any more: its code may be unloaded next, so nothing may point
+/// to it and nothing of it may stay open.
+pub(crate) fn unused() {
+    worker::end();
+    wake::release();
+    audit::to(None);
 }
 
 /// A process ends.

@@ -7,6 +7,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use crate::ffi::global::Global;
+use crate::log::{Level, Log};
 
 /// The running build.
 pub(super) const RUNNING: &str = env!("PEERAGE_BUILD");
@@ -22,6 +23,20 @@ static MARKED: &str = concat!("peerage build \x01", env!("PEERAGE_BUILD"));
 type Looked = (u64, u64, i64, Option<String>);
 
 static LAST: Global<RefCell<Option<Looked>>> = Global::new(RefCell::new(None));
+
+/// Warns where a reload has not brought the build that is in the file.
+pub(crate) fn check(log: Log<'_>) {
+    if let (Some(path), Some(other)) = (path(), on_disk().filter(|build| build != RUNNING)) {
+        log.write(
+            Level::Warn,
+            0,
+            format_args!(
+                "module file \"{path}\" holds build {other}, build {RUNNING} goes on to run until \
+                 nginx is restarted or upgraded"
+            ),
+        );
+    }
+}
 
 /// The build in the module's file; `None` where it cannot be told.
 pub(super) fn on_disk() -> Option<String> {

@@ -53,6 +53,11 @@ pub(crate) fn prepare(places: usize) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Closes what [`prepare`] made in this process; others keep theirs.
+pub(crate) fn release() {
+    STATE.get().fds.borrow_mut().clear();
+}
+
 /// Listens on this process's own; `woken` runs after a wake-up, `exiting` once, the moment
 /// graceful shutdown begins.
 pub(crate) fn listen(place: usize, woken: fn(), exiting: fn()) -> bool {
