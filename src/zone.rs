@@ -160,7 +160,9 @@ pub(crate) fn load(zone: &Zone, main: &Main, cycle: Cycle<'_>) {
                 Some((upstreams, left, "the old zone"))
             }
             None => zone.state.as_ref().and_then(|path| {
-                let loaded = state::load(Path::new(path), cycle.user(), log)?;
+                let mut loaded = state::load(Path::new(path), cycle.user(), log)?;
+                // If not all fits, then what blocks name.
+                loaded.upstreams.sort_by_key(|(upstream, _)| upstream.declared.is_none());
                 warn_of_size(zone, &memory, &loaded, log);
                 let left = master.load(&loaded, &process::clock());
                 if !left.is_empty() {

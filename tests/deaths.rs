@@ -51,7 +51,10 @@ struct Updates {
 impl Updates {
     /// Weights, a fourth server and an upstream come and go; answers may be lost with a worker.
     fn send(&self, api: &Api) {
-        let servers: Vec<String> = api.upstream("app")["servers"]
+        // The first worker may die of this very question.
+        let get = api.request("GET", "upstreams/app", None);
+        let app = eventually(secs(20), || get.send(api.addr()).ok()).json();
+        let servers: Vec<String> = app["servers"]
             .as_array()
             .unwrap()
             .iter()

@@ -149,6 +149,11 @@ impl Writer<'_> {
         }
     }
 
+    /// Whether something is not free yet because a reader may see it, or was not looked at.
+    pub fn awaits_readers(&self) -> bool {
+        !LIMBO.first(self.shared.region()).is_none()
+    }
+
     /// Looks at each once; those beyond the budget have their turn the next time.
     fn collect_lingering(&mut self, region: &Region) {
         let last = LINGERING.last(region);

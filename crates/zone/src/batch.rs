@@ -191,10 +191,11 @@ impl Worker {
             let plans = plans.map(|(name, work)| Plan {
                 name,
                 stored: work.stored.as_ref(),
-                next: work
-                    .now
-                    .as_ref()
-                    .map(|next| self.zone().prepare(next, work.stored.as_ref(), &draft.next_hosts)),
+                next: work.now.as_ref().map(|next| {
+                    let stored = work.stored.as_ref();
+                    let prepared = self.zone().prepare(next, stored, &draft.next_hosts);
+                    if brief { prepared.be_brief() } else { prepared }
+                }),
             });
             let plans = Plans {
                 plans: plans.collect(),
@@ -227,6 +228,10 @@ impl Worker {
                 // Only short texts come out of the reserve: it lasts for every server.
                 Err(Unfit::NoRoom { .. }) if !brief && ops.iter().all(is_reserved_for) => {
                     brief = true;
+                }
+                // What the last one took out of the reserve comes back once nobody sees it.
+                Err(Unfit::NoRoom { .. }) if brief && writer.awaits_readers() => {
+                    return BatchAttempt::Busy;
                 }
                 Err(Unfit::NoRoom { need, free }) => {
                     let refused = self.zone().root(root::NO_ROOM);

@@ -52,6 +52,14 @@ pub(crate) struct Batch<'a> {
     pub(crate) revision: Option<u64>,
 }
 
+impl Prepared {
+    /// See [`Sketch::be_brief`].
+    pub(crate) fn be_brief(mut self) -> Self {
+        self.sketch.be_brief();
+        self
+    }
+}
+
 impl Batch<'_> {
     /// Granules that it takes in all.
     fn granules(&self) -> u64 {
@@ -152,8 +160,7 @@ impl Zone {
         batch: &Batch<'_>,
         revision: u64,
     ) -> Result<Committed, Unfit> {
-        let (largest, reserve) = self.kept_with(&batch.plans);
-        writer.set_reserve(reserve);
+        writer.set_reserve(self.kept_with(&batch.plans));
         let mut room = Room::new(writer, batch.privileged, batch.granules());
         let mut retired = Retired::default();
         let built = self.build_all(&mut room, batch, revision, &mut retired);
@@ -161,18 +168,17 @@ impl Zone {
             Ok(built) => built,
             Err(unfit) => {
                 room.give_back();
-                writer.set_reserve(self.kept_with(&[]).1);
+                writer.set_reserve(self.kept_with(&[]));
                 return Err(unfit);
             }
         };
         let Some(limbo) = room.limbo(retired.blocks.len() + retired.peers.len()) else {
             let unfit = room.no_room();
             room.give_back();
-            writer.set_reserve(self.kept_with(&[]).1);
+            writer.set_reserve(self.kept_with(&[]));
             return Err(unfit);
         };
         // From here on nothing fails. Times first: a round may look too early, never too late.
-        set(self.root(root::LARGEST), largest);
         for sketch in built.iter().filter_map(|built| built.sketch) {
             self.root(root::NEXT_TTL).fetch_min(sketch.until, Ordering::SeqCst);
             self.root(root::ORPHANS).fetch_min(sketch.orphaned, Ordering::SeqCst);
@@ -193,9 +199,7 @@ impl Zone {
             if let Some(sketch) = built.sketch {
                 adjust(built, self.region(), sketch, batch.now);
             }
-            let servers = built.sketch.map(|sketch| sketch.servers);
-            self.recount(built.plan.stored, servers);
-            self.shrink(built.plan.stored, built.table.entries.len());
+            self.recount(built.plan.stored, built.sketch);
         }
         let epoch = writer.retire(limbo, &retired.blocks, &retired.peers);
         Ok(Committed { revision, epoch, said })
@@ -358,41 +362,40 @@ impl Zone {
         let said = self.append(writer, revision, batch.now, &batch.events);
         self.unlink(stored.up);
         self.recount(Some(stored), None);
-        self.shrink(Some(stored), 0);
         self.root(root::REVISION).store(revision, Ordering::SeqCst);
-        writer.set_reserve(self.kept_with(&[]).1);
+        writer.set_reserve(self.kept_with(&[]));
         let epoch = writer.retire(limbo, &retired.blocks, &retired.peers);
         Ok(Committed { revision, epoch, said })
     }
 
-    /// Granules kept for the largest table, and in all, once these plans are in force.
-    fn kept_with(&self, plans: &[Plan<'_>]) -> (u64, u64) {
-        let mut largest = get(self.root(root::LARGEST));
-        let mut servers = get(self.root(root::SERVERS));
+    /// Granules of what is kept once these plans are in force.
+    fn kept_with(&self, plans: &[Plan<'_>]) -> u64 {
+        let (mut tables, mut servers) =
+            (get(self.root(root::TABLES)), get(self.root(root::SERVERS)));
         for plan in plans {
-            let next = plan.next.as_ref().map(|next| &next.sketch);
-            largest = largest.max(size::kept_table(next.map_or(0, |next| next.entries.len())));
-            servers += next.map_or(0, |next| u64::from(next.servers));
-            servers -= plan.stored.map_or(0, |stored| stored.servers.len() as u64).min(servers);
+            if let Some(next) = &plan.next {
+                tables += next.sketch.second_table();
+                servers += u64::from(next.sketch.servers);
+            }
+            if let Some(stored) = plan.stored {
+                tables = tables.saturating_sub(stored.second_table());
+                servers = servers.saturating_sub(stored.servers.len() as u64);
+            }
         }
-        (largest, size::kept(largest, servers))
+        size::kept(tables, servers)
     }
 
-    /// After an upstream changed: whether the largest one may be smaller now.
-    fn shrink(&self, before: Option<&Stored>, entries: usize) {
-        let before = before.map_or(0, |stored| size::kept_table(stored.entries().count()));
-        if before > size::kept_table(entries) && before == get(self.root(root::LARGEST)) {
-            set(self.root(root::SHRUNK), 1);
-        }
-    }
-
-    fn recount(&self, before: Option<&Stored>, after: Option<u32>) {
+    /// Counts an upstream anew.
+    fn recount(&self, before: Option<&Stored>, after: Option<&Sketch>) {
         let add = |i, more: u64, less: u64| {
             set(self.root(i), (get(self.root(i)) + more).saturating_sub(less));
         };
-        let servers = before.map_or(0, |stored| stored.servers.len() as u64);
+        let (servers, table) =
+            before.map_or((0, 0), |stored| (stored.servers.len() as u64, stored.second_table()));
+        let (now, then) = after.map_or((0, 0), |next| (next.servers, next.second_table()));
         add(root::UPSTREAMS, u64::from(after.is_some()), u64::from(before.is_some()));
-        add(root::SERVERS, u64::from(after.unwrap_or(0)), servers);
+        add(root::SERVERS, u64::from(now), servers);
+        add(root::TABLES, then, table);
     }
 }
 

@@ -46,12 +46,7 @@ impl<'a, 'w> Room<'a, 'w> {
         if order.words.is_empty() {
             return Ok((Ref::NONE, 0));
         }
-        let at = match self.take(granules(order.words.len())) {
-            Ok(at) => at,
-            // A group for which nothing was kept has the same shares without.
-            Err(_) if self.privileged && order.is_narrow => return Ok((Ref::NONE, 0)),
-            Err(unfit) => return Err(unfit),
-        };
+        let at = self.take(granules(order.words.len()))?;
         let words = region.words(at, order.words.len()).unwrap_or_default();
         for (word, &value) in words.iter().zip(&order.words) {
             set(word, value);

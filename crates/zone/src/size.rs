@@ -9,17 +9,16 @@ use peerage_core::addr::ServerAddr;
 use peerage_core::host::Hosts;
 use peerage_core::name::UpstreamName;
 use peerage_core::record;
-use peerage_core::select::EXACT_PEERS;
 use peerage_core::server::{Admin, Origin, Params, Server};
 use peerage_core::upstream::{Settings, Upstream};
 use peerage_shm::{Config, Region};
 
 use crate::directory::bucket_count;
 use crate::hosts;
-use crate::layout::{Blob, Peer, Table, Up, get, granules, root, set};
-use crate::sketch::{PLACES, Sketch};
-use crate::trace::Reachable;
-use crate::worker::Worker;
+use crate::layout::{Blob, Peer, Table, Up, granules};
+use crate::sketch::{Sketch, brief_order_words};
+use crate::stored::Stored;
+use crate::turn::order_words;
 use crate::zone::{Format, Report};
 
 /// Bytes of a granule, in which memory is given out.
@@ -44,14 +43,14 @@ pub struct Need {
 impl Need {
     /// Of these upstreams under these hosts, in a zone that holds nothing else.
     pub fn of<'a>(upstreams: impl IntoIterator<Item = &'a Upstream>, hosts: &Hosts) -> Self {
-        let (mut content, mut largest, mut servers) = (hosts_granules(hosts), 0, 0);
+        let (mut content, mut tables, mut servers) = (hosts_granules(hosts), 0, 0);
         for upstream in upstreams {
             let sketch = Sketch::new(upstream, None, hosts, &Region::new(&[]));
             content += record_granules(&upstream.name) + sketch.granules();
-            largest = largest.max(kept_table(sketch.entries.len()));
+            tables += sketch.second_table();
             servers += u64::from(sketch.servers);
         }
-        Self { content: content * GRANULE, reserve: kept(largest, servers) * GRANULE }
+        Self { content: content * GRANULE, reserve: kept(tables, servers) * GRANULE }
     }
 
     /// In all.
@@ -97,33 +96,23 @@ impl Format {
 impl Report {
     /// How many servers with short texts still fit, ten to an upstream, about.
     pub fn fits(&self) -> u64 {
-        let ten = Need::of(&ten_servers(), &Hosts::default()).content + 10 * SERVER_RESERVE;
+        let need = Need::of(&ten_servers(), &Hosts::default());
+        let ten = need.bytes() - SPARE_GRANULES * GRANULE;
         self.free.saturating_sub(self.reserve) * 10 / ten
     }
 }
 
-impl Worker {
-    /// Gives back what was kept for a large upstream that is gone.
-    pub(crate) fn measure(&self) {
-        let zone = self.zone();
-        if get(zone.root(root::SHRUNK)) == 0 {
-            return;
-        }
-        let (revision, mut largest) = (zone.revision(), 0);
-        for bucket in 0.. {
-            let _section = self.enter();
-            let Some(chain) = zone.bucket_at(bucket) else { break };
-            let tables = chain.filter_map(|up| up.table(zone));
-            largest = tables.map(|table| kept_table(table.entries.len())).fold(largest, u64::max);
-        }
-        let trace = Reachable(*zone);
-        let Ok(mut writer) = zone.shared().try_write(self.pid(), &trace) else { return };
-        // What changed meanwhile may be larger: the next round looks again.
-        if zone.revision() == revision {
-            set(zone.root(root::SHRUNK), 0);
-            set(zone.root(root::LARGEST), largest);
-            writer.set_reserve(kept(largest, get(zone.root(root::SERVERS))));
-        }
+impl Sketch {
+    /// See [`second_table`].
+    pub(crate) fn second_table(&self) -> u64 {
+        second_table(self.entries.len(), self.order.words.len())
+    }
+}
+
+impl Stored {
+    /// See [`second_table`].
+    pub(crate) fn second_table(&self) -> u64 {
+        second_table(self.entries().count(), order_words(self.primaries, self.sequence.1))
     }
 }
 
@@ -146,28 +135,21 @@ pub(crate) fn ring_words(zone_bytes: usize) -> usize {
     (zone_bytes / 32).clamp(8 << 10, 1 << 20) / 8
 }
 
-/// Granules kept for a new table of so many entries: with the order of a large group, whose shares
-/// do not hold without.
-pub(crate) const fn kept_table(entries: usize) -> u64 {
-    let places = if entries <= EXACT_PEERS {
-        0
-    } else if entries > PLACES {
-        2 * entries
-    } else {
-        PLACES + entries
-    };
-    Table::granules(entries) as u64 + granules(places.div_ceil(2)) as u64
+/// Granules that changes out of the reserve take for an upstream of so many entries, whose order
+/// has so many words now: a new table beside the one in force, until that is freed, with the record
+/// of what is retired; and in a large group, whose shares do not hold without, a new order, larger
+/// perhaps than the one it has.
+pub(crate) const fn second_table(entries: usize, order_words: usize) -> u64 {
+    let order = granules(brief_order_words(entries)) as u64;
+    Table::granules(entries) as u64 + 1 + order + order.saturating_sub(granules(order_words) as u64)
 }
 
-/// What is kept so that `up`, `down`, `drain` and weights never fail for lack of room: two new
-/// tables beside the largest one, see [`kept_table`], and for each server what its admin state adds
-/// to its cold part. Granules.
-pub(crate) const fn kept(largest_table: u64, servers: u64) -> u64 {
-    2 * largest_table + servers * ADMIN_GRANULES + SPARE_GRANULES
+/// What is kept so that `up`, `down`, `drain`, of hosts too, and weights never fail for lack of
+/// room: a second table of each upstream, since a host may have servers in all of them, and for
+/// each server what its admin state adds to its cold part. Granules.
+pub(crate) const fn kept(tables: u64, servers: u64) -> u64 {
+    tables + servers * ADMIN_GRANULES + SPARE_GRANULES
 }
-
-/// Bytes that are kept for each server.
-const SERVER_RESERVE: u64 = ADMIN_GRANULES * GRANULE;
 
 /// Such as many have.
 fn ten_servers() -> Option<Upstream> {
@@ -190,4 +172,62 @@ fn ten_servers() -> Option<Upstream> {
         removed: Vec::new(),
         orphaned_at: None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use peerage_core::body::{Field, LimitsBody, ServerBody, UpstreamBody};
+    use peerage_core::change::{Actor, Change};
+    use peerage_core::upstream::{Defaults, ServerSel};
+    use peerage_shm::AtomicU64;
+
+    use super::*;
+    use crate::change::{Attempt, Env};
+    use crate::choice::Clock;
+    use crate::worker::Worker;
+    use crate::zone::Zone;
+
+    fn change(worker: &Worker, name: &str, change: &Change) -> Attempt {
+        let env = Env {
+            clock: &Clock { secs: 1, msec: 1_000 },
+            actor: Actor::new("test", "127.0.0.1"),
+            origin: Origin::Api,
+            named: &|_| false,
+            keyed: Defaults::default(),
+        };
+        worker.change(&UpstreamName::parse(name).expect("a name"), change, &env)
+    }
+
+    fn put(servers: usize) -> Change {
+        let addr = |i| ServerAddr::parse(&format!("10.0.0.1:{}", i + 1)).ok();
+        let server = |i| ServerBody { addr: addr(i), ..ServerBody::default() };
+        let servers = Some((0..servers).map(server).collect());
+        Change::PutUpstream { body: UpstreamBody { servers, ..UpstreamBody::default() } }
+    }
+
+    #[test]
+    fn what_the_last_change_took_out_of_the_reserve_is_waited_for() {
+        let words: Box<[AtomicU64]> = (0..32 << 10).map(|_| AtomicU64::new(0)).collect();
+        let lock = Box::leak(Box::new(AtomicU64::new(0)));
+        let format = Format { build: 1, slots: 4, connections: 16 };
+        let zone = Zone::format(Region::new(Box::leak(words)), lock, &format).expect("it fits");
+        let worker = zone.worker(1, 1, &format).expect("a slot is free");
+        change(&worker, "large", &put(200));
+        let full =
+            |i: usize| matches!(change(&worker, &format!("u{i}"), &put(1)), Attempt::NoRoom { .. });
+        assert!((0..1000).any(full));
+        let weigh = |weight: u16| {
+            let limits = LimitsBody { weight: Field::Given(weight), ..LimitsBody::default() };
+            let body = ServerBody { limits, ..ServerBody::default() };
+            let sel = ServerSel::Addr(ServerAddr::parse("10.0.0.1:1").expect("an address"));
+            change(&worker, "large", &Change::PatchServer { sel, body })
+        };
+        // A reader that does not go on.
+        let reader = zone.worker(2, 1, &format).expect("a slot is free");
+        let section = reader.enter();
+        let refused = (2..100).map(weigh).position(|one| !matches!(one, Attempt::Done { .. }));
+        assert!(refused > Some(0) && matches!(weigh(999), Attempt::Busy), "{refused:?}");
+        drop(section);
+        assert!(matches!(weigh(999), Attempt::Done { .. }));
+    }
 }

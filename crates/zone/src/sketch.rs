@@ -17,7 +17,9 @@ use crate::stored::{Stored, StoredServer};
 use crate::turn::Order;
 
 /// Places of a precomputed order, at most, unless there are more peers.
-pub(crate) const PLACES: usize = 4096;
+const PLACES: usize = 4096;
+/// Places for each peer in an order that comes out of the reserve, at most.
+const BRIEF_PLACES: usize = 4;
 
 /// What a new table will hold.
 pub(crate) struct Sketch {
@@ -88,8 +90,18 @@ impl Sketch {
         }
         sketch.primaries = sketch.entries.len();
         sketch.entries.extend(backups);
-        sketch.order = sketch.order();
+        sketch.order = sketch.order(PLACES);
         sketch
+    }
+
+    /// Makes do with what is kept in reserve: a small group has the same shares without an order,
+    /// only slower; a large one has coarser shares.
+    pub(crate) fn be_brief(&mut self) {
+        let group = self.primaries;
+        self.order = match group {
+            0..=EXACT_PEERS => Order::default(),
+            _ => self.order(PLACES.min(BRIEF_PLACES * group)),
+        };
     }
 
     fn server(
@@ -159,7 +171,7 @@ impl Sketch {
     }
 
     /// The precomputed order of the primaries, as the words that hold it, and its places.
-    fn order(&self) -> Order {
+    fn order(&self, limit: usize) -> Order {
         let group = &self.entries[..self.primaries];
         let weight = |e: &SketchEntry| if e.entry.open { u32::from(e.entry.weight) } else { 0 };
         let weights: Vec<u32> = group.iter().map(weight).collect();
@@ -169,14 +181,14 @@ impl Sketch {
             return if equal {
                 Order::default()
             } else {
-                Order::wide(&sequence::build(&weights, PLACES))
+                Order::wide(&sequence::build(&weights, limit))
             };
         }
         // A peer at its limit would leave the cycle at every turn.
         if group.len() < 2 || group.iter().any(|e| e.entry.max_conns != 0) {
             return Order::default();
         }
-        Order::narrow(&cycle::build(&weights, PLACES))
+        Order::narrow(&cycle::build(&weights, limit))
     }
 
     /// Granules that the change needs beside the upstream's own record.
@@ -191,6 +203,17 @@ impl Sketch {
             + u64::from(sequence)
             + blobs.chain(peers).map(u64::from).sum::<u64>()
     }
+}
+
+/// Words of the order of so many peers that may come out of the reserve.
+pub(crate) const fn brief_order_words(peers: usize) -> usize {
+    if peers <= EXACT_PEERS {
+        return 0;
+    }
+    // Each peer has a place at least, which may come on top.
+    let limit = if BRIEF_PLACES * peers < PLACES { BRIEF_PLACES * peers } else { PLACES };
+    let limit = if limit < peers { peers } else { limit };
+    (limit + peers).div_ceil(2)
 }
 
 /// Stored servers by id.

@@ -5,6 +5,7 @@ use peerage_shm::{Ref, Shared, Trace};
 use crate::batch::settle;
 use crate::hosts;
 use crate::layout::{Blob, Entry, Peer, Table, Up, get, granules, high, low, root, set};
+use crate::size::second_table;
 use crate::turn::order_words;
 use crate::zone::Zone;
 
@@ -30,19 +31,22 @@ impl Trace for Reachable {
         if granules != 0 {
             mark(events, granules);
         }
-        let (mut upstreams, mut servers) = (0, 0);
+        let (mut upstreams, mut servers, mut tables) = (0, 0, 0);
         let chains = (0..).map_while(|i| zone.bucket_at(i));
         for up in chains.flatten() {
             upstreams += 1;
             mark(up.at, Up::granules(up.name_len()));
             let Some(table) = up.table(zone) else { continue };
             servers += u64::from(table.servers());
+            let order = order_words(table.primaries(), table.sequence().1);
+            tables += second_table(table.entries.len(), order);
             mark(table.at, Table::granules(table.entries.len()));
             mark_table(zone, table, mark);
         }
         // A writer that died may have counted or not.
         set(zone.root(root::UPSTREAMS), upstreams);
         set(zone.root(root::SERVERS), servers);
+        set(zone.root(root::TABLES), tables);
     }
 
     fn companion(&self, shared: &Shared, record: Ref) -> Option<(Ref, u32)> {

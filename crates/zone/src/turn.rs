@@ -27,8 +27,6 @@ const CALM: u32 = 10;
 pub(crate) struct Order {
     pub(crate) words: Vec<u64>,
     pub(crate) places: u32,
-    /// Eight places a word: the order is one that looking at all peers gives as well.
-    pub(crate) is_narrow: bool,
 }
 
 impl Order {
@@ -39,15 +37,13 @@ impl Order {
             bytes[..chunk.len()].copy_from_slice(chunk);
             u64::from_le_bytes(bytes)
         };
-        let words = order.chunks(8).map(word).collect();
-        Self { words, places: order.len() as u32, is_narrow: true }
+        Self { words: order.chunks(8).map(word).collect(), places: order.len() as u32 }
     }
 
     /// Of more: two places a word.
     pub(crate) fn wide(order: &[u32]) -> Self {
         let word = |pair: &[u32]| pack(pair[0], pair.get(1).copied().unwrap_or(0));
-        let words = order.chunks(2).map(word).collect();
-        Self { words, places: order.len() as u32, is_narrow: false }
+        Self { words: order.chunks(2).map(word).collect(), places: order.len() as u32 }
     }
 }
 

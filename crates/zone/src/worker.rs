@@ -88,7 +88,6 @@ impl Worker {
         if let Ok(mut writer) = self.zone.shared().try_write(self.pid, &Reachable(self.zone)) {
             writer.collect();
         }
-        self.measure();
         self.tighten(clock.secs);
         Swept { slots: swept.slots, references: swept.references }
     }

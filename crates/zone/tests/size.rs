@@ -103,20 +103,21 @@ fn documented(world: &World, size: u64, slots: u64, connections: u64) -> u64 {
         + slots * (64 + 8 * connections)
         + 8 * (size / 1024)
         + share(32, 8 << 10, 1 << 20);
-    let (mut content, mut largest, mut servers) = (0, 0, 0);
+    let mut content = 0;
     for (upstream, _) in contents(world).upstreams {
         let (n, name) = (upstream.servers.len() as u64, upstream.name.as_str().len() as u64);
         content += up(192 + name) + up(16 + name) + 64 + 32 * n;
         let weights: Vec<_> = upstream.servers.iter().map(|s| s.params.weight).collect();
         let unequal = weights.iter().any(|w| *w != weights[0]);
         let sum: u64 = weights.iter().map(|w| u64::from(w.unwrap_or(1))).sum();
-        content += match n {
+        let has = match n {
             0..2 => 0,
             2..=64 if unequal => up(sum.min(4096)),
             2..=64 => up(n),
             _ if unequal => up(4 * sum.min(4096.max(n))),
             _ => 0,
         };
+        content += has;
         for server in &upstream.servers {
             let text = server.addr.to_string();
             let len = text.len() as u64;
@@ -129,17 +130,16 @@ fn documented(world: &World, size: u64, slots: u64, connections: u64) -> u64 {
             let labels: usize = labels.map(|(key, value)| key.len() + value.len() + 2).sum();
             content += 320 + up(address + len) + up(own + labels as u64);
         }
-        let order = if n > 64 { 2 * (4096.max(n) + n) } else { 0 };
-        largest = largest.max(64 + 32 * n + order);
-        servers += n;
+        let order = if n > 64 { up(4 * (n + (4 * n).min(4096).max(n))) } else { 0 };
+        content += 96 + 96 * n + order + order.saturating_sub(has);
     }
-    fixed + content + 2 * largest + 64 * servers + 4096
+    fixed + content + 4096
 }
 
 #[test]
 fn the_documented_formula_is_within_five_percent() {
     let long = "a-service-with-a-name-that-somebody-took-care-to-make-long.eu-central-1.internal";
-    let shapes: [(usize, &str, &Servers); 8] = [
+    let shapes: [(usize, &str, &Servers); 10] = [
         (1_000, "svc-", &|_| ports("10.0.0.1", 1, 1)),
         (1_000, "svc-", &|_| ports("10.11.12.13", 4, 1)),
         (300, long, &|_| ports("10.11.12.13", 10, 1)),
@@ -148,6 +148,8 @@ fn the_documented_formula_is_within_five_percent() {
         (300, "svc-", &|i| vec![server(&format!("unix:/run/services/{i}/http.sock"), 1)]),
         (100, "svc-", &|_| ports("10.0.0.1", 50, 5)),
         (10, "svc-", &|_| ports("10.0.0.1", 1_000, 7)),
+        (100, "svc-", &|_| ports("10.0.0.1", 70, 1)),
+        (100, "svc-", &|_| ports("10.0.0.1", 100, 2)),
     ];
     for (n, name, servers) in shapes {
         let size = 8 << 20;
@@ -225,7 +227,7 @@ fn what_was_kept_for_a_large_upstream_comes_back_when_it_goes() {
     settle(&world);
     let before = world.zone.report();
     world.put("large", &ports("10.0.0.2", 500, 1));
-    assert!(world.zone.report().reserve > before.reserve + 32_000);
+    assert!(world.zone.report().reserve > before.reserve + 64_000);
     world.ok("large", &change(ports("10.0.0.2", 2, 1)));
     world.ok("large", &Change::DeleteUpstream { force: false });
     settle(&world);
@@ -251,6 +253,64 @@ fn weights_of_a_large_group_never_fail_for_lack_of_room() {
         let opts = VerbOpts { reason: Some("x".repeat(255)), ..VerbOpts::default() };
         let verb = if i % 2 == 0 { AdminState::Down } else { AdminState::Drain };
         world.ok("large", &Change::Admin { sel: sel(&addr), verb, opts });
+    }
+}
+
+#[test]
+fn weights_of_every_group_never_fail_for_lack_of_room_and_hold() {
+    let world = World::new(1 << 20);
+    let mut n = 0;
+    loop {
+        let put = change(ports("10.0.0.1", if n % 50 == 49 { 70 } else { 3 }, 1));
+        if matches!(world.change(&format!("u{n}"), &put), Attempt::NoRoom { .. }) {
+            break;
+        }
+        n += 1;
+    }
+    assert!(n > 200, "{n}");
+    // Orders of primes are long.
+    for round in [0, 1] {
+        for i in 0..n {
+            for (port, weight) in [(10_000, 997), (10_001, 499 + round), (10_002, 1)] {
+                let limits = LimitsBody { weight: Field::Given(weight), ..LimitsBody::default() };
+                let body = ServerBody { limits, ..ServerBody::default() };
+                let sel = sel(&format!("10.0.0.1:{port}"));
+                world.ok(&format!("u{i}"), &Change::PatchServer { sel, body });
+            }
+        }
+    }
+    for i in [0, 1, 100, n / 50 * 50 - 2] {
+        let hits = world.hits(&format!("u{i}"), 1_498);
+        for (port, share) in [('0', 997), ('1', 500), ('2', 1_usize)] {
+            let hits = hits.matches(port).count();
+            assert!(hits.abs_diff(share) <= 2, "{hits} of {share} at {port}");
+        }
+    }
+}
+
+#[test]
+fn verbs_of_a_host_in_every_upstream_never_fail_for_lack_of_room() {
+    let world = World::new(1 << 20);
+    for i in 0.. {
+        let put = change(ports("10.0.0.1", 1 + i % 3 * 5, 4));
+        if matches!(world.change(&format!("u{i}"), &put), Attempt::NoRoom { .. }) {
+            assert!(i > 200, "{i}");
+            break;
+        }
+    }
+    // The operator has used what is kept for each server.
+    let reason = Some("x".repeat(255));
+    for (upstream, _) in contents(&world).upstreams {
+        for server in &upstream.servers {
+            let opts = VerbOpts { reason: reason.clone(), ..VerbOpts::default() };
+            let sel = sel(&server.addr.to_string());
+            let verb = Change::Admin { sel, verb: AdminState::Drain, opts };
+            world.ok(upstream.name.as_str(), &verb);
+        }
+    }
+    let ip: IpAddr = "10.0.0.1".parse().unwrap();
+    for verb in [AdminState::Down, AdminState::Up, AdminState::Drain, AdminState::Up] {
+        world.host(ip, verb);
     }
 }
 

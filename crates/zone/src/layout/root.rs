@@ -32,8 +32,8 @@ words! {
     LOADED
     /// No admin state ends before this time (unix ms). Lowered by writers, raised by the sweep.
     NEXT_TTL
-    /// Granules kept for a table of the largest upstream. Under the lock.
-    LARGEST
+    /// Granules that a second table of each upstream would take. Under the lock.
+    TABLES
     /// Revision that is on disk.
     DURABLE
     /// Who writes the state file: pid, 0 = nobody.
@@ -62,9 +62,6 @@ words! {
     EVENTS_HEAD
     /// Where the oldest event lies. Under the lock.
     EVENTS_TAIL
-    /// 1 while no upstream may be as large as `LARGEST` any more. Set under the lock, taken by the
-    /// sweep.
-    SHRUNK
     /// Admin states of hosts: ref and bytes of a blob.
     HOSTS
     /// The same, of a change that is not yet in force: the blob begins with its revision.
