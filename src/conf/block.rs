@@ -53,15 +53,6 @@ impl Block {
         self.zone.get()?.worker()
     }
 
-    /// The value that names the upstream, where the request does.
-    #[inline]
-    pub(crate) fn key(&self) -> Option<&Complex> {
-        match &self.name {
-            Name::Fixed(..) => None,
-            Name::Keyed(value, _) => Some(value),
-        }
-    }
-
     /// What the block declares; `None` for a keyed one.
     pub(crate) fn declared(&self) -> Option<&DeclaredUpstream> {
         self.declared.get()

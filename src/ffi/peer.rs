@@ -10,16 +10,16 @@ use nginx_sys::{
     ngx_http_upstream_t, ngx_int_t, ngx_msec_t, ngx_palloc, ngx_peer_connection_t, ngx_pnalloc,
     ngx_pool_cleanup_t, ngx_str_t, ngx_uint_t, sockaddr,
 };
-use peerage_core::name::Case;
-use peerage_zone::{Address, CHUNK, Choice, NoPeer, Outcome, Worker};
+use peerage_core::name::{Case, Glob};
+use peerage_zone::{Address, CHUNK, Choice, NoPeer, Outcome, Picked, Target, Worker};
 
-use super::conf::{self, ERROR, OK};
+use super::conf::{self, Complex, ERROR, OK};
 use super::fence;
 use super::log::Log;
-use super::module::ngx_http_peerage_module;
 use super::process;
 use super::request::Request;
 use crate::balancer;
+use crate::conf::block::Name;
 use crate::conf::{Block, Srv};
 
 /// What a request holds of the balancer; in the request's pool, whose cleanup ends it.
@@ -28,6 +28,8 @@ use crate::conf::{Block, Srv};
 #[repr(C)]
 pub(crate) struct Peer {
     cleanup: ngx_pool_cleanup_t,
+    /// `None` where the worker has no slot in the zone yet, and where no peer can be had.
+    worker: Option<&'static Worker>,
     pub(crate) choice: Choice,
     block: NonNull<Block>,
     r: NonNull<ngx_http_request_t>,
@@ -58,10 +60,16 @@ impl Peer {
         unsafe { self.block.as_ref() }
     }
 
-    /// `None` where the worker has no slot in the zone yet.
+    /// The place in the zone by which a server is held, if one is.
     #[inline]
     pub(crate) fn worker(&self) -> Option<&'static Worker> {
-        self.block().worker()
+        self.worker
+    }
+
+    /// Says why no server can be had, for good.
+    fn refuse(&mut self, error: NoPeer) {
+        self.error = Some(error);
+        self.worker = None;
     }
 
     /// The value that named the upstream, in lower case if it is a name, or the block's own name.
@@ -89,8 +97,8 @@ callback! {
         unsafe {
             let srv = conf::own::<Srv>((*us).srv_conf);
             let Some(block) = srv.block() else { return ERROR };
-            let u = (*r).upstream;
-            let peer = ngx_palloc((*r).pool, size_of::<Peer>()).cast::<Peer>();
+            let pool = (*r).pool;
+            let peer = ngx_palloc(pool, size_of::<Peer>()).cast::<Peer>();
             if peer.is_null() {
                 return ERROR;
             }
@@ -98,19 +106,20 @@ callback! {
             (&raw mut (*peer).cleanup).write(ngx_pool_cleanup_t {
                 handler: Some(cleaned),
                 data: peer.cast(),
-                next: (*(*r).pool).cleanup,
+                next: (*pool).cleanup,
             });
+            (*pool).cleanup = &raw mut (*peer).cleanup;
+            (&raw mut (*peer).worker).write(block.worker());
             (&raw mut (*peer).choice).write(Choice::new());
             (&raw mut (*peer).block).write(NonNull::from(&**block));
             (&raw mut (*peer).r).write(NonNull::new_unchecked(r));
             (&raw mut (*peer).name).write((*us).host);
             (&raw mut (*peer).last).write(ptr::null());
             (&raw mut (*peer).error).write(None);
-            (*(*r).pool).cleanup = &raw mut (*peer).cleanup;
 
-            let pc = &raw mut (*u).peer;
+            // The name, which error logs show, comes with the first `get`.
+            let pc = &raw mut (*(*r).upstream).peer;
             (*pc).data = peer.cast();
-            (*pc).name = &raw mut (*peer).name;
             (*pc).get = Some(get);
             (*pc).free = Some(free);
             #[cfg(any(ngx_feature = "ssl", ngx_feature = "compat"))]
@@ -121,28 +130,45 @@ callback! {
             // How many there are is known at the first `get`; here nginx only lowers it to
             // proxy_next_upstream_tries.
             (*pc).tries = UNKNOWN;
-            let index = ngx_http_peerage_module.ctx_index;
-            *(*r).ctx.add(index) = peer.cast();
 
             #[cfg(feature = "panic")]
             super::faults::panic_on_demand(Request::from_raw(r), "init");
 
-            if let Some(key) = block.key() {
-                let Some(mut given) = key.evaluate(r) else { return ERROR };
-                match balancer::serves(block, conf::bytes(&given)) {
-                    Ok(Case::Folded) => {}
-                    Ok(Case::Mixed) => {
-                        let Some(folded) = fold(r, &given) else { return ERROR };
-                        given = folded;
-                    }
-                    Err(error) => (*peer).error = Some(error),
-                }
-                (*peer).name = given;
-                (*pc).name = &raw mut (*peer).name;
+            if let Name::Keyed(value, glob) = &block.name {
+                (*pc).get = Some(get_named);
+                return name_it(r, peer, value, glob.as_ref());
             }
         }
         OK
     }
+}
+
+/// Asks the request which upstream it is for.
+///
+/// # Safety
+///
+/// - `r` lives, and `peer` is what `init` has made of it
+#[inline(never)]
+unsafe fn name_it(
+    r: *mut ngx_http_request_t,
+    peer: *mut Peer,
+    value: &Complex,
+    glob: Option<&Glob>,
+) -> ngx_int_t {
+    // SAFETY: the caller's request and Peer, which nobody else refers to now.
+    unsafe {
+        let Some(mut given) = value.evaluate(r) else { return ERROR };
+        match balancer::serves(glob, conf::bytes(&given)) {
+            Ok(Case::Folded) => {}
+            Ok(Case::Mixed) => {
+                let Some(folded) = fold(r, &given) else { return ERROR };
+                given = folded;
+            }
+            Err(error) => (*peer).refuse(error),
+        }
+        (*peer).name = given;
+    }
+    OK
 }
 
 /// The value in lower case, in the request's pool.
@@ -170,36 +196,87 @@ callback! {
     {
         // SAFETY: nginx calls with the connection of a request and the data that `init` set, which
         // lives in that request's pool.
-        let (pc, peer) = unsafe { (&mut *pc, &mut *data.cast::<Peer>()) };
-        #[cfg(feature = "panic")]
-        // SAFETY: the request that `init` was called with.
-        super::faults::panic_on_demand(unsafe { Request::from_raw(peer.r.as_ptr()) }, "get");
-        pc.set_cached(0);
-        pc.connection = ptr::null_mut();
-        let picked = match (peer.error, peer.worker()) {
-            (Some(error), _) => Err(error),
-            (None, None) => Err(NoPeer::Busy),
-            (None, Some(worker)) => {
-                // SAFETY: the configuration outlives its requests, and the name is its or the
-                // request's, which `pick` does not change.
-                let target =
-                    unsafe { balancer::target(peer.block.as_ref(), || conf::bytes(&peer.name)) };
-                worker.pick(&mut peer.choice, &target, &process::clock())
-            }
-        };
-        match picked {
-            Ok(picked) => {
-                pc.tries = pc.tries.min(picked.tries as ngx_uint_t);
-                // SAFETY: `peer` is of a living request.
-                if unsafe { hand_over(pc, peer, &picked.address) } {
-                    return OK;
-                }
-                // What was picked goes back with the request's pool.
-            }
-            Err(error) => peer.error = Some(error),
+        unsafe {
+            get_of(&mut *pc, &mut *data.cast::<Peer>(), |block, _| match &block.name {
+                Name::Fixed(fixed, _) => Some(Target::Fixed(fixed)),
+                Name::Keyed(..) => None,
+            })
         }
-        pc.name = &raw mut peer.name;
-        NGX_BUSY as _
+    }
+}
+
+callback! {
+    /// The same where the request names the upstream.
+    fn get_named(pc: *mut ngx_peer_connection_t, data: *mut c_void) -> ngx_int_t, or NGX_BUSY as _;
+    {
+        // SAFETY: as in `get`; the name is of the request's pool.
+        unsafe {
+            get_of(&mut *pc, &mut *data.cast::<Peer>(), |_, name| {
+                Some(Target::Name(conf::bytes(name)))
+            })
+        }
+    }
+}
+
+/// Gives the next server of the upstream that `of` says.
+///
+/// # Safety
+///
+/// - the request of `peer` lives
+#[inline(always)]
+unsafe fn get_of(
+    pc: &mut ngx_peer_connection_t,
+    peer: &mut Peer,
+    of: impl for<'a> FnOnce(&'a Block, &'a ngx_str_t) -> Option<Target<'a>>,
+) -> ngx_int_t {
+    #[cfg(feature = "panic")]
+    // SAFETY: the request that `init` was called with.
+    super::faults::panic_on_demand(unsafe { Request::from_raw(peer.r.as_ptr()) }, "get");
+    pc.set_cached(0);
+    pc.connection = ptr::null_mut();
+    // SAFETY: the configuration outlives its requests.
+    let block = unsafe { peer.block.as_ref() };
+    if let Some(worker) = peer.worker
+        && let Some(target) = of(block, &peer.name)
+        && let Some(picked) = worker.pick_in_turn(&mut peer.choice, &target, process::clock)
+    {
+        // SAFETY: the caller's request.
+        return unsafe { hand_over(pc, peer, &picked) };
+    }
+    // SAFETY: the caller's request.
+    unsafe { get_at_length(pc, peer) }
+}
+
+/// `get` where it is more than a turn of the upstream's cycle.
+///
+/// # Safety
+///
+/// - the request of `peer` lives
+#[cold]
+unsafe fn get_at_length(pc: &mut ngx_peer_connection_t, peer: &mut Peer) -> ngx_int_t {
+    // SAFETY: the configuration outlives its requests.
+    let block = unsafe { peer.block.as_ref() };
+    let picked = match (peer.error, block.worker()) {
+        (Some(error), _) => Err(error),
+        (None, None) => Err(NoPeer::Busy),
+        (None, Some(worker)) => {
+            peer.worker = Some(worker);
+            let target = match &block.name {
+                Name::Fixed(fixed, _) => Target::Fixed(fixed),
+                // SAFETY: the name is of the request's pool.
+                Name::Keyed(..) => Target::Name(unsafe { conf::bytes(&peer.name) }),
+            };
+            worker.pick_at_length(&mut peer.choice, &target, &process::clock())
+        }
+    };
+    match picked {
+        // SAFETY: the caller's request.
+        Ok(picked) => unsafe { hand_over(pc, peer, &picked) },
+        Err(error) => {
+            peer.refuse(error);
+            pc.name = &raw mut peer.name;
+            NGX_BUSY as _
+        }
     }
 }
 
@@ -211,33 +288,30 @@ const UNKNOWN: ngx_uint_t = 1 << 20;
 /// # Safety
 ///
 /// - the request of `peer` lives
-#[inline]
-unsafe fn hand_over(pc: &mut ngx_peer_connection_t, peer: &mut Peer, address: &Address) -> bool {
-    let chunks = address.chunks();
-    let memory = if peer.last.is_null() && chunks.len() <= INLINE {
+#[inline(always)]
+unsafe fn hand_over(pc: &mut ngx_peer_connection_t, peer: &mut Peer, picked: &Picked) -> ngx_int_t {
+    let address = &picked.address;
+    let memory = if peer.last.is_null() && address.rest.len() < INLINE {
         peer.first.as_mut_ptr().cast::<Try>()
     } else {
-        let size = size_of::<Try>() + size_of_val(chunks);
-        // SAFETY: a living request has its pool.
-        unsafe { ngx_palloc((*peer.r.as_ptr()).pool, size).cast::<Try>() }
+        // SAFETY: the caller's request.
+        let Some(memory) = (unsafe { memory_for(peer, address) }) else {
+            // What was picked goes back with the request's pool.
+            pc.name = &raw mut peer.name;
+            return NGX_BUSY as _;
+        };
+        memory.as_ptr()
     };
-    if memory.is_null() {
-        return false;
-    }
     peer.last = memory;
+    pc.tries = pc.tries.min(picked.tries as ngx_uint_t);
     // SAFETY: `memory` has room for a Try and as many chunks as there are; a copy of all of them
     // holds the socket address and the text.
     unsafe {
         let place = memory.add(1).cast::<[u64; CHUNK]>();
         let copy = |chunk: &[AtomicU64; CHUNK]| chunk.each_ref().map(|w| w.load(Ordering::Relaxed));
-        if let [first, second] = chunks {
-            // The address of a server by IPv4.
-            place.write(copy(first));
-            place.add(1).write(copy(second));
-        } else {
-            for (i, chunk) in chunks.iter().enumerate() {
-                place.add(i).write(copy(chunk));
-            }
+        place.write(copy(address.first));
+        for (i, chunk) in address.rest.iter().enumerate() {
+            place.add(1 + i).write(copy(chunk));
         }
         let data = place.cast::<u8>().add(address.name_at());
         (*memory).name = ngx_str_t { len: address.name_len(), data };
@@ -245,7 +319,20 @@ unsafe fn hand_over(pc: &mut ngx_peer_connection_t, peer: &mut Peer, address: &A
         pc.socklen = address.sockaddr_len() as _;
         pc.name = &raw mut (*memory).name;
     }
-    true
+    OK
+}
+
+/// Memory for a try that goes to this address.
+///
+/// # Safety
+///
+/// - the request of `peer` lives
+#[cold]
+#[inline(never)]
+unsafe fn memory_for(peer: &Peer, address: &Address) -> Option<NonNull<Try>> {
+    let size = size_of::<Try>() + (1 + address.rest.len()) * size_of::<[u64; CHUNK]>();
+    // SAFETY: a living request has its pool.
+    NonNull::new(unsafe { ngx_palloc((*peer.r.as_ptr()).pool, size).cast::<Try>() })
 }
 
 callback! {
@@ -254,30 +341,25 @@ callback! {
     {
         // SAFETY: as in `get`; the connection is a part of the request's upstream, as `init` found
         // it, and the state, if any, is in the request's pool.
-        let (pc, peer, measured) = unsafe {
+        let (pc, peer, measured, started) = unsafe {
             let u = pc.byte_sub(offset_of!(ngx_http_upstream_t, peer)).cast::<ngx_http_upstream_t>();
-            let measured = ((*u).state.as_ref(), (*u).start_time);
-            (&mut *pc, &mut *data.cast::<Peer>(), measured)
+            (&mut *pc, &mut *data.cast::<Peer>(), (*u).state.as_ref(), &(*u).start_time)
         };
         #[cfg(feature = "panic")]
         // SAFETY: the request that `init` was called with.
         super::faults::panic_on_demand(unsafe { Request::from_raw(peer.r.as_ptr()) }, "free");
         pc.tries = pc.tries.saturating_sub(1);
-        let Some(worker) = peer.worker() else { return };
+        let Some(worker) = peer.worker else { return };
         let failed = state & NGX_PEER_FAILED as ngx_uint_t != 0;
         let outcome = match measured {
-            (None, _) => {
-                Outcome { failed, status: 0, header_ms: None, response_ms: 0, sent: 0, received: 0 }
-            }
-            (Some(state), started) => Outcome {
+            None => Outcome { failed, ..Outcome::default() },
+            Some(state) => Outcome {
                 failed,
                 status: state.status as u16,
                 header_ms: (state.header_time != NONE).then_some(state.header_time as u64),
-                response_ms: if state.response_time == NONE {
-                    // SAFETY: nginx's cached time, an integer that its one thread writes.
-                    (unsafe { ngx_current_msec }).wrapping_sub(started) as u64
-                } else {
-                    state.response_time as u64
+                response_ms: match state.response_time {
+                    NONE => since(*started),
+                    ms => ms as u64,
                 },
                 sent: state.bytes_sent as u64,
                 received: state.bytes_received as u64,
@@ -289,6 +371,13 @@ callback! {
             balancer::disabled(log);
         }
     }
+}
+
+/// The time since then, ms, of a response that is not at its end.
+#[cold]
+fn since(started: ngx_msec_t) -> u64 {
+    // SAFETY: nginx's cached time, an integer that its one thread writes.
+    (unsafe { ngx_current_msec }).wrapping_sub(started) as u64
 }
 
 /// A time that nginx has not measured.
@@ -318,17 +407,13 @@ unsafe extern "C" fn save_session(_pc: *mut ngx_peer_connection_t, _data: *mut c
 
 /// The server that a request has chosen last.
 ///
-/// An internal redirect to a named location clears the request's contexts; the pool's cleanups
-/// still know, the last one first. The pool is shared with subrequests, hence the look at `r`.
+/// Kept in no context of the request, which an internal redirect to a named location clears: the
+/// pool's cleanups know, the last one first. The pool is shared with subrequests, hence the look at
+/// `r`.
 pub(crate) fn of<'a>(r: Request<'a>) -> Option<&'a Peer> {
-    // SAFETY: a living request's contexts and cleanups; a cleanup with our handler holds a Peer.
+    // SAFETY: a living request's cleanups; one with our handler holds a Peer.
     unsafe {
         let r = r.as_ptr();
-        let index = ngx_http_peerage_module.ctx_index;
-        let own = (*(*r).ctx.add(index)).cast::<Peer>();
-        if !own.is_null() {
-            return Some(&*own);
-        }
         let mut cleanup = (*(*r).pool).cleanup;
         while let Some(one) = cleanup.as_ref() {
             if one.handler.is_some_and(|h| ptr::fn_addr_eq(h, cleaned as Cleaned)) {

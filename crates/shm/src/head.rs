@@ -4,7 +4,7 @@ use crate::region::{Ref, Region, WORDS_PER_GRANULE};
 use crate::sync::{AtomicU64, Ordering};
 
 /// "peerage" and a number that changes with the layout of this crate.
-pub(crate) const MAGIC: u64 = 0x7065_6572_6167_6501;
+pub(crate) const MAGIC: u64 = 0x7065_6572_6167_6502;
 
 pub(crate) const MAGIC_WORD: usize = 0;
 /// Build of the user's layout.

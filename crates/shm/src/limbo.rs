@@ -212,7 +212,7 @@ impl Writer<'_> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use crate::trial::{publish, retire, shared, writer};
+    use crate::trial::{publish, retire, shared, word, writer};
 
     #[test]
     fn what_is_seen_is_kept() {
@@ -260,7 +260,7 @@ mod tests {
         let [me, dead] = [1, 100].map(|pid| shared.claim(pid, 0).expect("a slot"));
         let record = publish(&shared, 0);
         dead.acquire(record, 0).expect("no limit");
-        dead.lower(record, dead.index, 0);
+        dead.release_of(record, word(&shared, record), dead.index, 0);
         retire(&shared, 0);
         writer(&shared).collect();
         assert_eq!(publish(&shared, 1), record);

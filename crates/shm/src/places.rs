@@ -2,51 +2,79 @@
 
 use std::cell::Cell;
 
-/// No place.
-const NONE: u32 = u32::MAX;
+use crate::sync::{AtomicU64, Ordering};
 
-/// A stack of free places, chained through themselves.
+/// A stack of free entries, chained through their low halves; the high half of a free one is 0.
+///
+/// What an entry has there is the next one's index, combined with that of the one behind it: a list
+/// of zeros is a chain of all entries in order.
 pub(crate) struct Places {
     first: Cell<u32>,
-    next: Box<[Cell<u32>]>,
+    list: &'static [AtomicU64],
 }
 
 impl Places {
-    /// All of `n` are free; the lowest is given first.
-    pub(crate) fn new(n: u32) -> Self {
-        let next = (1..=n).map(|i| Cell::new(if i == n { NONE } else { i })).collect();
-        Self { first: Cell::new(if n == 0 { NONE } else { 0 }), next }
-    }
-
-    /// Takes a free place.
-    #[inline]
-    pub(crate) fn take(&self) -> Option<u32> {
-        let place = self.first.get();
-        // NONE is behind every list.
-        self.first.set(self.next.get(place as usize)?.get());
-        Some(place)
-    }
-
-    /// Gives a place back, once.
-    #[inline]
-    pub(crate) fn give(&self, place: u32) {
-        if let Some(next) = self.next.get(place as usize) {
-            next.set(self.first.replace(place));
+    /// All entries become free; the lowest is given first.
+    pub(crate) fn new(list: &'static [AtomicU64]) -> Self {
+        for place in list.iter().filter(|place| place.load(Ordering::Relaxed) != 0) {
+            place.store(0, Ordering::Relaxed);
         }
+        Self { first: Cell::new(0), list }
+    }
+
+    /// The entries.
+    pub(crate) const fn list(&self) -> &'static [AtomicU64] {
+        self.list
+    }
+
+    /// An entry.
+    #[inline]
+    pub(crate) fn place(&self, index: u32) -> Option<&'static AtomicU64> {
+        self.list.get(index as usize)
+    }
+
+    /// Takes a free entry.
+    #[inline]
+    pub(crate) fn take(&self) -> Option<(u32, &'static AtomicU64)> {
+        let index = self.first.get();
+        let place = self.place(index)?;
+        self.first.set(place.load(Ordering::Relaxed) as u32 ^ (index + 1));
+        Some((index, place))
+    }
+
+    /// Clears an entry that was taken, and gives it back.
+    #[inline]
+    pub(crate) fn give(&self, index: u32, place: &AtomicU64) {
+        let next = self.first.replace(index) ^ (index + 1);
+        place.store(u64::from(next), Ordering::Release);
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::trial::region;
 
     #[test]
     fn each_place_is_given_once_until_it_comes_back() {
-        let places = Places::new(3);
-        assert_eq!([0; 4].map(|_| places.take()), [Some(0), Some(1), Some(2), None]);
-        places.give(1);
-        places.give(0);
-        assert_eq!([0; 3].map(|_| places.take()), [Some(0), Some(1), None]);
-        assert_eq!(Places::new(0).take(), None);
+        let list = region(3 * 8).all();
+        let places = Places::new(list);
+        let take = || {
+            let (index, place) = places.take()?;
+            place.store(1 << 32, Ordering::Relaxed);
+            Some(index)
+        };
+        let give = |index: u32| places.give(index, &list[index as usize]);
+        assert_eq!([0; 4].map(|_| take()), [Some(0), Some(1), Some(2), None]);
+        give(1);
+        give(0);
+        assert_eq!([0; 3].map(|_| take()), [Some(0), Some(1), None]);
+        (0..3).for_each(give);
+        assert_eq!([0; 4].map(|_| take()), [Some(2), Some(1), Some(0), None]);
+        give(2);
+        // Whatever the last owner left.
+        let places = Places::new(list);
+        assert_eq!([0; 4].map(|_| Some(places.take()?.0)), [Some(0), Some(1), Some(2), None]);
+        assert!(Places::new(&[]).take().is_none());
     }
 }

@@ -96,6 +96,22 @@ impl Region {
         self.words.get(start..start + N)?.first_chunk()
     }
 
+    /// Word `i` of the block at `at`, as [`Self::words`].
+    #[inline]
+    pub fn word(&self, at: Ref, i: usize) -> Option<&'static AtomicU64> {
+        if at.is_none() {
+            return None;
+        }
+        self.words.get((at.0 as usize * WORDS_PER_GRANULE).checked_add(i)?)
+    }
+
+    /// Where a block begins of which these are the first words.
+    pub fn place(&self, block: &[AtomicU64]) -> Ref {
+        let bytes = block.as_ptr().addr().wrapping_sub(self.words.as_ptr().addr());
+        debug_assert!(bytes < self.bytes(), "the block is of this region");
+        Ref((bytes / GRANULE) as u32)
+    }
+
     /// All words.
     #[inline]
     pub(crate) const fn all(&self) -> &'static [AtomicU64] {
@@ -107,9 +123,7 @@ impl Region {
         let n = offset + bytes.len().div_ceil(8);
         let Some(words) = self.words(at, n) else { return };
         for (word, chunk) in words[offset..].iter().zip(bytes.chunks(8)) {
-            let mut eight = [0; 8];
-            eight[..chunk.len()].copy_from_slice(chunk);
-            word.store(u64::from_ne_bytes(eight), Ordering::Relaxed);
+            word.store(word_of(chunk), Ordering::Relaxed);
         }
     }
 
@@ -127,12 +141,33 @@ impl Region {
     #[inline]
     pub fn eq_bytes(&self, at: Ref, offset: usize, bytes: &[u8]) -> bool {
         let Some(words) = self.words(at, offset + bytes.len().div_ceil(8)) else { return false };
-        words[offset..].iter().zip(bytes.chunks(8)).all(|(word, chunk)| {
-            let mut eight = [0; 8];
-            eight[..chunk.len()].copy_from_slice(chunk);
-            word.load(Ordering::Relaxed) == u64::from_ne_bytes(eight)
-        })
+        let (whole, rest) = bytes.as_chunks::<8>();
+        let (first, last) = words[offset..].split_at(whole.len());
+        let is = |word: &AtomicU64, value| word.load(Ordering::Relaxed) == value;
+        first.iter().zip(whole).all(|(word, eight)| is(word, u64::from_ne_bytes(*eight)))
+            && last.iter().all(|word| is(word, word_of(rest)))
     }
+}
+
+/// At most eight bytes as they lie in a word, the rest of which is 0.
+#[inline]
+pub fn word_of(bytes: &[u8]) -> u64 {
+    if let Some(eight) = bytes.first_chunk() {
+        return u64::from_ne_bytes(*eight);
+    }
+    // By halves: a copy of unknown length is a call.
+    let (mut word, mut shift, mut rest) = (0, 0, bytes);
+    if let Some((four, more)) = rest.split_first_chunk() {
+        (word, shift, rest) = (u64::from(u32::from_le_bytes(*four)), 32, more);
+    }
+    if let Some((two, more)) = rest.split_first_chunk() {
+        word |= u64::from(u16::from_le_bytes(*two)) << shift;
+        (shift, rest) = (shift + 16, more);
+    }
+    if let Some(&one) = rest.first() {
+        word |= u64::from(one) << shift;
+    }
+    word.to_le()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -151,6 +186,11 @@ mod tests {
             region.read_bytes(at, 3, text.len(), &mut back);
             assert_eq!(back[1..], text);
             assert!(region.eq_bytes(at, 3, &text));
+            for i in 0..text.len() {
+                let mut other = text.clone();
+                other[i] ^= 1;
+                assert!(!region.eq_bytes(at, 3, &other));
+            }
         }
         assert!(!region.eq_bytes(at, 3, b"other"));
         assert!(region.words(Ref::NONE, 1).is_none());

@@ -21,7 +21,7 @@ pub struct Config {
     pub build: u64,
     /// Slots at first.
     pub slots: u16,
-    /// References that one slot's owner may hold.
+    /// References that one slot's owner may hold; no more than 2^18 of them count.
     pub list_capacity: u32,
     /// Granules of a record with an in-flight word.
     pub record_granules: u32,

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 
 use crate::head::{self, EPOCH, SLOTS};
-use crate::inflight::{SEQ_MASK, tag_of};
+use crate::inflight::{MAX_ENTRIES, record_of, tag_of};
 use crate::places::Places;
 use crate::point;
 use crate::region::{Ref, Region};
@@ -19,18 +19,17 @@ use crate::sync::{AtomicU64, Ordering, order};
 pub(crate) const OWNER: usize = 0;
 /// Epoch of the read section its owner is in; 0 = outside. Written by the owner.
 pub(crate) const SECTION: usize = 1;
-/// The owner's step in progress: record and list index, then number and flags. See inflight.
-pub(crate) const INTENT_WHAT: usize = 2;
-pub(crate) const INTENT: usize = 3;
-/// Number of a step of this slot that happened, noted by whoever replaced its tag meanwhile.
-pub(crate) const DONE: usize = 4;
+/// The owner's step in progress, or the tag of its last one. See inflight.
+pub(crate) const INTENT: usize = 2;
+/// Tag of a step of this slot that happened, noted by whoever replaced it meanwhile.
+pub(crate) const DONE: usize = 3;
 /// Who sweeps it after its owner's death: the sweeper's owner word; 0 = nobody.
-pub(crate) const SWEEPER: usize = 5;
+pub(crate) const SWEEPER: usize = 4;
 /// What its owner wants to be woken for; the user's bits.
-pub(crate) const WAITING: usize = 6;
+pub(crate) const WAITING: usize = 5;
 /// Entries of its list.
-pub(crate) const CAPACITY: usize = 7;
-/// The list: what the owner holds.
+pub(crate) const CAPACITY: usize = 6;
+/// The list: what the owner holds. A word is left, so that it begins with a granule.
 pub(crate) const LIST: usize = 8;
 
 /// Granules of the block of a slot.
@@ -73,14 +72,12 @@ pub(crate) fn fill(region: &Region, at: Ref, capacity: u32) {
 pub struct Slot {
     pub(crate) shared: Shared,
     pub(crate) index: u16,
-    /// What its tags have in common.
-    pub(crate) tag: u64,
     pub(crate) w: &'static [AtomicU64; LIST],
-    pub(crate) list: &'static [AtomicU64],
-    /// Free places of the list.
+    /// The list, and which entries of it are free.
     pub(crate) free: Places,
-    /// Number of the last step.
-    pub(crate) seq: Cell<u64>,
+    /// Tag of the last step.
+    pub(crate) step: Cell<u64>,
+    epoch: &'static AtomicU64,
     owner: u64,
 }
 
@@ -103,16 +100,15 @@ impl Shared {
             }
             w[SECTION].store(0, Ordering::SeqCst);
             w[WAITING].store(0, Ordering::Relaxed);
-            let seq = w[INTENT].load(Ordering::Relaxed) & SEQ_MASK;
+            let last = w[INTENT].load(Ordering::Relaxed);
             let (w, list) = w.split_first_chunk()?;
             return Some(Slot {
                 shared: *self,
                 index: i as u16,
-                tag: tag_of(i as u16),
                 w,
-                list,
-                free: Places::new(list.len() as u32),
-                seq: Cell::new(seq),
+                free: Places::new(&list[..list.len().min(MAX_ENTRIES)]),
+                step: Cell::new(tag_of(i as u16, last)),
+                epoch: head::word(self.region(), EPOCH),
                 owner,
             });
         }
@@ -177,11 +173,10 @@ impl Slot {
     pub fn enter(&self) -> Section<'_> {
         let section = &self.w[SECTION];
         debug_assert_eq!(section.load(Ordering::Relaxed), 0, "sections do not nest");
-        let epoch = head::word(self.shared.region(), EPOCH).load(Ordering::SeqCst);
-        section.swap(epoch, Ordering::SeqCst);
+        section.swap(self.epoch.load(Ordering::SeqCst), Ordering::SeqCst);
         order();
         point!("section.entered");
-        Section { section }
+        Section { slot: self }
     }
 
     /// Says what its owner waits for; others see it in [`Shared::each_waiting`].
@@ -191,7 +186,8 @@ impl Slot {
 
     /// Gives the slot back at a clean exit; false while something is held.
     pub fn leave_for_good(&self) -> bool {
-        if self.list.iter().any(|entry| entry.load(Ordering::Relaxed) != 0) {
+        let held = |entry: &AtomicU64| !record_of(entry.load(Ordering::Relaxed)).is_none();
+        if self.free.list().iter().any(held) {
             return false;
         }
         self.w[WAITING].store(0, Ordering::Relaxed);
@@ -207,20 +203,21 @@ impl Slot {
 
 /// A read section; dropping it ends it.
 pub struct Section<'a> {
-    section: &'a AtomicU64,
+    slot: &'a Slot,
 }
 
 impl Drop for Section<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.section.store(0, Ordering::Release);
+        self.slot.w[SECTION].store(0, Ordering::Release);
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::trial::{publish, shared, writer};
+    use crate::Config;
+    use crate::trial::{publish, region, shared, writer};
 
     #[test]
     fn each_process_has_a_slot_of_its_own() {
@@ -234,6 +231,16 @@ mod tests {
         let mut pids = Vec::new();
         shared.each_slot(|_, pid| pids.push(pid));
         assert_eq!(pids, [1, 2, 6, 4, 5]);
+    }
+
+    #[test]
+    fn a_list_has_no_entry_that_an_intent_cannot_name() {
+        let lock = Box::leak(Box::new(AtomicU64::new(0)));
+        let list_capacity = MAX_ENTRIES as u32 + 1;
+        let config = Config { build: 1, slots: 1, list_capacity, record_granules: 2 };
+        let shared = Shared::format(region(4 << 20), lock, config).expect("it fits");
+        let slot = shared.claim_with(1, 0, list_capacity).expect("a slot");
+        assert_eq!(slot.free.list().len(), MAX_ENTRIES);
     }
 
     #[test]

@@ -3,11 +3,11 @@
 //! One process sweeps a dead slot at a time, known by its own owner word; should it die too, its
 //! slot is swept first, which settles its last step in the other's list, and then the work goes on.
 
-use crate::inflight::{LIST_SHIFT, MARK, MINUS, SEQ_MASK, VALID, record_of, tagged};
+use crate::inflight::{MARK, MINUS, VALID, place_of, record_of, tag, tag_of};
 use crate::point;
 use crate::region::{Ref, Region};
 use crate::shared::Shared;
-use crate::slot::{self, DONE, INTENT, INTENT_WHAT, LIST, OWNER, SECTION, SWEEPER, Slot, WAITING};
+use crate::slot::{self, DONE, INTENT, LIST, OWNER, SECTION, SWEEPER, Slot, WAITING};
 use crate::sync::{AtomicU64, Ordering};
 
 /// What a sweep did.
@@ -124,14 +124,11 @@ impl Shared {
         }
     }
 
-    /// Calls `seen` with every record that a list or an intent names.
+    /// Calls `seen` with every record that a list names.
     pub(crate) fn each_held(&self, mut seen: impl FnMut(Ref)) {
         for (_, w) in slot::each(self.region()) {
-            if w[INTENT].load(Ordering::SeqCst) & VALID != 0 {
-                seen(record_of(w[INTENT_WHAT].load(Ordering::SeqCst)));
-            }
-            let entries = w[LIST..].iter().map(|entry| entry.load(Ordering::SeqCst));
-            entries.filter(|&entry| entry != 0).for_each(|entry| seen(record_of(entry)));
+            let entries = w[LIST..].iter().map(|entry| record_of(entry.load(Ordering::SeqCst)));
+            entries.filter(|record| !record.is_none()).for_each(&mut seen);
         }
     }
 }
@@ -146,36 +143,31 @@ fn resolve(region: &Region, i: usize, w: &[AtomicU64]) {
     if intent & VALID == 0 {
         return;
     }
-    let seq = intent & SEQ_MASK;
-    let what = w[INTENT_WHAT].load(Ordering::SeqCst);
-    let (record, index) = (record_of(what), what as u32 as usize);
-    let word = region.words(record, 1).map_or(0, |words| words[0].load(Ordering::SeqCst));
-    // In this order: who replaces the tag writes the note first.
-    let happened = tagged(word, i as u16, seq) || w[DONE].load(Ordering::SeqCst) == seq;
-    if happened {
-        let minus = intent & MINUS != 0;
-        let list = (intent >> LIST_SHIFT & 0x3ff) as usize;
-        let entry = if minus { 0 } else { u64::from(record.raw()) << 32 | seq & (MARK - 1) };
-        if let Some(place) = slot::words(region, list).and_then(|w| w.get(LIST + index)) {
-            place.store(entry, Ordering::SeqCst);
+    let step = tag_of(i as u16, intent);
+    if let Some(place) = place_of(region, intent) {
+        let record = record_of(place.load(Ordering::SeqCst));
+        let word = region.words(record, 1).map_or(0, |words| words[0].load(Ordering::SeqCst));
+        // In this order: who replaces the tag writes the note first.
+        let happened = tag(word) == step || w[DONE].load(Ordering::SeqCst) == step;
+        // Listed for a step that did not happen, or still listed after one that did.
+        if happened == (intent & MINUS != 0) {
+            place.store(0, Ordering::SeqCst);
         }
         point!("sweep.settled");
     }
-    w[INTENT].store(seq, Ordering::SeqCst);
+    w[INTENT].store(step, Ordering::SeqCst);
 }
 
 /// Gives back everything in a dead owner's list, each by a step of ours.
 fn undo(me: &Slot, i: usize, w: &[AtomicU64]) -> usize {
     let mut undone = 0;
     for (index, place) in w[LIST..].iter().enumerate() {
-        let entry = place.load(Ordering::SeqCst);
-        if entry == 0 {
-            continue;
-        }
-        me.lower(record_of(entry), i as u16, index as u32);
+        let record = record_of(place.load(Ordering::SeqCst));
+        let Some([word]) = me.shared.region().array(record) else { continue };
+        let step = me.release_of(record, word, i as u16, index as u32);
         place.store(0, Ordering::SeqCst);
         point!("sweep.undone");
-        me.end(me.seq.get());
+        me.end(step);
         undone += 1;
     }
     undone
@@ -184,6 +176,7 @@ fn undo(me: &Slot, i: usize, w: &[AtomicU64]) -> usize {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::inflight::{STEP, entry_of};
     use crate::trial::{in_flight, publish, shared, word};
 
     /// Pids from 100 on are dead.
@@ -191,10 +184,10 @@ mod tests {
         pid < 100
     }
 
-    fn intent(slot: &Slot, record: Ref, flags: u64, seq: u64) {
-        slot.w[INTENT_WHAT].store(u64::from(record.raw()) << 32, Ordering::SeqCst);
-        let list = u64::from(slot.index) << LIST_SHIFT;
-        slot.w[INTENT].store(VALID | flags | list | seq, Ordering::SeqCst);
+    /// As if it had died in a step that takes a reference by its first entry.
+    fn intent(slot: &Slot, record: Ref, step: u64) {
+        slot.free.list()[0].store(entry_of(record), Ordering::SeqCst);
+        slot.w[INTENT].store(step | VALID, Ordering::SeqCst);
     }
 
     #[test]
@@ -224,7 +217,7 @@ mod tests {
         let record = publish(&shared, 0);
         let [me, dead] = [1, 100].map(|pid| shared.claim(pid, 0).expect("a slot"));
         let mine = me.acquire(record, 0).expect("no limit");
-        intent(&dead, record, 0, 1);
+        intent(&dead, record, dead.step.get() + STEP);
         assert_eq!(shared.sweep(&me, &alive), Swept { slots: 1, references: 0 });
         assert_eq!(in_flight(&shared, record), 1);
         me.release(mine);
@@ -237,12 +230,11 @@ mod tests {
             let record = publish(&shared, 0);
             let [me, dead] = [1, 100].map(|pid| shared.claim(pid, 0).expect("a slot"));
             dead.acquire(record, 0).expect("no limit");
-            // As if it had died before the entry.
-            let seq = dead.seq.get();
-            dead.list[0].store(0, Ordering::SeqCst);
-            intent(&dead, record, 0, seq);
+            // As if it had died before the end.
+            let step = dead.step.get();
+            intent(&dead, record, step);
             let mine = replaced.then(|| me.acquire(record, 0).expect("no limit"));
-            assert_eq!(tagged(word(&shared, record).load(Ordering::SeqCst), 1, seq), !replaced);
+            assert_eq!(tag(word(&shared, record).load(Ordering::SeqCst)) == step, !replaced);
             assert_eq!(shared.sweep(&me, &alive), Swept { slots: 1, references: 1 });
             assert_eq!(in_flight(&shared, record), u32::from(replaced));
             mine.into_iter().for_each(|held| me.release(held));
@@ -257,7 +249,7 @@ mod tests {
         let mine = me.acquire(record, 0).expect("no limit");
         dead.acquire(record, 0).expect("no limit");
         // Dies between the step and clearing the entry.
-        dead.lower(record, dead.index, 0);
+        dead.release_of(record, word(&shared, record), dead.index, 0);
         assert_eq!(shared.sweep(&me, &alive), Swept { slots: 1, references: 0 });
         assert_eq!(in_flight(&shared, record), 1);
         me.release(mine);
@@ -269,14 +261,14 @@ mod tests {
         let shared = shared();
         let [record, other] = [0, 1].map(|i| publish(&shared, i));
         let [me, dead] = [1, 100].map(|pid| shared.claim(pid, 0).expect("a slot"));
-        dead.seq.set(SEQ_MASK / 2 + 10);
+        dead.step.set(tag_of(1, (STEP << 33) + 10 * STEP));
         let held = dead.acquire(record, 0).expect("no limit");
         dead.release(held);
-        dead.seq.set(20);
+        dead.step.set(tag_of(1, 20 * STEP));
         let held = dead.acquire(other, 0).expect("no limit");
         dead.release(held);
         let mine = [record, other].map(|at| me.acquire(at, 0).expect("no limit"));
-        intent(&dead, other, 0, dead.seq.get() + 1);
+        intent(&dead, other, dead.step.get() + STEP);
         assert_eq!(shared.sweep(&me, &alive), Swept { slots: 1, references: 0 });
         assert_eq!([record, other].map(|at| in_flight(&shared, at)), [1, 1]);
         mine.into_iter().for_each(|held| me.release(held));
@@ -288,13 +280,15 @@ mod tests {
         let shared = shared();
         let record = publish(&shared, 0);
         let slot = shared.claim(1, 0).expect("a slot");
-        slot.seq.set(SEQ_MASK - 1);
+        let numbered = |number: u64| tag_of(0, number.wrapping_mul(STEP));
+        let last = u64::MAX;
+        slot.step.set(numbered(last - 1));
         let held = slot.acquire(record, 0).expect("no limit");
-        assert_eq!(slot.seq.get(), SEQ_MASK);
-        slot.seq.set(SEQ_MASK - 1);
-        slot.w[DONE].store(0, Ordering::SeqCst);
+        assert_eq!(slot.step.get(), numbered(last));
+        slot.step.set(numbered(last - 1));
+        slot.w[DONE].store(numbered(0), Ordering::SeqCst);
         slot.release(held);
-        assert_eq!(slot.seq.get(), 1);
+        assert_eq!(slot.step.get(), numbered(1));
     }
 
     #[test]
@@ -308,7 +302,7 @@ mod tests {
         }
         // It dies between its step and clearing the entry.
         dead.w[SWEEPER].store(sweeper.owner(), Ordering::SeqCst);
-        sweeper.lower(record, dead.index, 0);
+        sweeper.release_of(record, word(&shared, record), dead.index, 0);
         assert_eq!(shared.sweep(&me, &alive), Swept { slots: 2, references: 1 });
         assert_eq!(in_flight(&shared, record), 1);
         me.release(mine);

@@ -193,11 +193,11 @@ impl World {
     fn settle(&self, me: &Slot, mine: Vec<Held>) {
         self.shared.sweep(me, &alive);
         for record in self.now() {
-            let by_me = mine.iter().filter(|held| held.record == record).count() as u32;
+            let by_me = mine.iter().filter(|held| held.record() == record).count() as u32;
             assert_eq!(in_flight(&self.shared, record), by_me, "{record:?}");
         }
         for held in mine {
-            assert_intact(&self.shared, held.record);
+            assert_intact(&self.shared, held.record());
             me.release(held);
         }
         for record in self.now() {
@@ -333,7 +333,7 @@ fn acquire(slot: &Slot, i: usize) -> Option<Held> {
 }
 
 fn release(slot: &Slot, held: Held) {
-    assert_intact(slot.shared(), held.record);
+    assert_intact(slot.shared(), held.record());
     slot.release(held);
 }
 
@@ -369,7 +369,7 @@ fn tour(world: &World) {
 }
 
 /// A world with a slot of this process, which holds a reference to each record; with a process
-/// that died between its step and the entry of it, and with a writer that died inside.
+/// that died between its step and the end of it, and with a writer that died inside.
 fn stage() -> (World, Slot, Vec<Held>) {
     let world = World::new();
     let me = world.claim();

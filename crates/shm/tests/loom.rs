@@ -245,8 +245,8 @@ fn live(slot: &Slot, record: Ref, limit: u32, keep: bool) -> u32 {
 
 /// One process goes on while another dies before each of its writes in turn.
 fn a_process_dies(limit: u32, keep: bool) {
-    // Acquire and release take up to seven writes each, a lost race one or two more.
-    for n in 0..17 {
+    // Acquire and release take up to five writes each, a lost race one or two more.
+    for n in 0..13 {
         explore(Some(3), move || {
             let (_memory, shared) = Memory::new();
             let record = publish_new(&shared, 0);
@@ -308,8 +308,8 @@ fn a_death_among_three_leaves_the_count_exact() {
 #[test]
 fn a_sweeper_may_die_as_well() {
     static DEATHS: AtomicU32 = AtomicU32::new(0);
-    // What the first one left: an intent before and after its step, an entry, an end.
-    for (first, n) in (3..7).flat_map(|first| (0..18).map(move |n| (first, n))) {
+    // What the first one left: an intent, an entry before and after its step, an end.
+    for (first, n) in (1..5).flat_map(|first| (0..18).map(move |n| (first, n))) {
         explore(None, move || {
             let (_memory, shared) = Memory::new();
             let record = publish_new(&shared, 0);
@@ -342,7 +342,7 @@ fn a_sweeper_may_die_as_well() {
 /// And whoever takes the slot after them keeps what it has.
 #[test]
 fn two_sweepers_take_back_once() {
-    for first in 3..7 {
+    for first in 1..5 {
         explore(Some(3), move || {
             let (_memory, shared) = Memory::new();
             let record = publish_new(&shared, 0);

@@ -99,49 +99,61 @@ impl AddressBlock {
     /// Writes it at `at` and returns what names it.
     pub(crate) fn write(&self, region: &Region, at: Ref) -> Place {
         region.write_bytes(at, 0, &self.bytes);
-        Place {
-            at,
-            granules: self.granules() as u8,
-            sockwords: words_of(self.socklen) as u8,
-            socklen: self.socklen as u8,
-            namelen: self.namelen as u8,
-        }
+        let lengths = [
+            self.granules() as u8,
+            words_of(self.socklen) as u8,
+            self.socklen as u8,
+            self.namelen as u8,
+        ];
+        Place(pack(at.raw(), u32::from_le_bytes(lengths)))
     }
 }
 
 /// Where an address lies, and how long its parts are; one word.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
-    at: Ref,
-    granules: u8,
-    /// Words of the socket address, before the text.
-    sockwords: u8,
-    socklen: u8,
-    namelen: u8,
-}
+pub(crate) struct Place(u64);
 
 impl Place {
     #[inline]
-    pub(crate) fn from_word(word: u64) -> Self {
-        let [granules, sockwords, socklen, namelen] = (word as u32).to_le_bytes();
-        Self { at: Ref::from_raw(high(word)), granules, sockwords, socklen, namelen }
+    pub(crate) const fn from_word(word: u64) -> Self {
+        Self(word)
     }
 
-    pub(crate) fn word(self) -> u64 {
-        let lengths = [self.granules, self.sockwords, self.socklen, self.namelen];
-        pack(self.at.raw(), u32::from_le_bytes(lengths))
+    pub(crate) const fn word(self) -> u64 {
+        self.0
     }
 
     /// Its block.
-    pub(crate) fn block(self) -> (Ref, u32) {
-        (self.at, self.granules.into())
+    #[inline]
+    pub(crate) const fn block(self) -> (Ref, u32) {
+        (Ref::from_raw(high(self.0)), self.0 as u8 as u32)
+    }
+
+    /// Words of the socket address, before the text.
+    #[inline]
+    const fn sockwords(self) -> usize {
+        (self.0 >> 8) as u8 as usize
+    }
+
+    #[inline]
+    const fn socklen(self) -> usize {
+        (self.0 >> 16) as u8 as usize
+    }
+
+    #[inline]
+    const fn namelen(self) -> usize {
+        (self.0 >> 24) as u8 as usize
     }
 }
 
 /// The address of a chosen peer, readable while the choice is held.
 #[derive(Clone, Copy)]
 pub struct Address {
-    chunks: &'static [[AtomicU64; CHUNK]],
+    /// Socket address and text in one: a copy of this and of `rest` has both, the text at
+    /// [`Self::name_at`] bytes.
+    pub first: &'static [AtomicU64; CHUNK],
+    /// What does not fit into the first chunk.
+    pub rest: &'static [[AtomicU64; CHUNK]],
     place: Place,
 }
 
@@ -151,38 +163,33 @@ pub const CHUNK: usize = 4;
 impl Address {
     #[inline]
     pub(crate) fn at(region: &Region, place: Place) -> Option<Self> {
-        let words = region.words(place.at, usize::from(place.granules) * CHUNK)?;
-        Some(Self { chunks: words.as_chunks().0, place })
+        let (at, granules) = place.block();
+        let words = region.words(at, granules as usize * CHUNK)?;
+        let (first, rest) = words.as_chunks().0.split_first()?;
+        Some(Self { first, rest, place })
     }
 
-    /// Socket address and text in one: a copy of all these words has both, the text at
-    /// [`Self::name_at`] bytes.
-    #[inline]
-    pub const fn chunks(&self) -> &'static [[AtomicU64; CHUNK]] {
-        self.chunks
-    }
-
-    /// Where the text begins among the bytes of [`Self::chunks`].
+    /// Where the text begins among the bytes.
     #[inline]
     pub const fn name_at(&self) -> usize {
-        self.place.sockwords as usize * 8
+        self.place.sockwords() * 8
     }
 
     /// Bytes of the socket address.
     #[inline]
     pub const fn sockaddr_len(&self) -> usize {
-        self.place.socklen as usize
+        self.place.socklen()
     }
 
     /// Bytes of the text.
     #[inline]
     pub const fn name_len(&self) -> usize {
-        self.place.namelen as usize
+        self.place.namelen()
     }
 
     /// The text.
     pub fn text(&self) -> String {
-        let words = self.chunks.as_flattened().iter().skip(self.place.sockwords.into());
+        let words = self.first.iter().chain(self.rest.as_flattened()).skip(self.place.sockwords());
         let bytes: Vec<u8> =
             words.flat_map(|word| get(word).to_ne_bytes()).take(self.name_len()).collect();
         String::from_utf8_lossy(&bytes).into_owned()

@@ -2,7 +2,9 @@
 
 use std::cell::Cell;
 
-use peerage_shm::{Held, Ref};
+use peerage_shm::{AtomicU64, Held};
+
+use crate::layout::{Peer, Up};
 
 /// Peers a request remembers inline; more go to the heap.
 const INLINE: usize = 4;
@@ -11,11 +13,9 @@ const INLINE: usize = 4;
 ///
 /// Plain data: dropping it releases nothing in the zone, `Worker::abandon` does.
 pub struct Choice {
-    /// `Up::stamp` of the upstream; 0 before the first try.
-    pub(crate) stamp: u64,
+    pub(crate) upstream: Option<Found>,
     pub(crate) server_id: u64,
-    pub(crate) upstream: Ref,
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<Holding>,
     /// `Peer::uid` of the last peer; 0 before the first.
     pub(crate) last: u32,
     tries: u8,
@@ -29,9 +29,8 @@ impl Choice {
     /// Nothing chosen yet.
     pub const fn new() -> Self {
         Self {
-            stamp: 0,
+            upstream: None,
             server_id: 0,
-            upstream: Ref::NONE,
             held: None,
             last: 0,
             tries: 0,
@@ -82,16 +81,52 @@ impl Default for Choice {
     }
 }
 
+/// A peer held, with its words at hand.
+#[derive(Clone, Copy)]
+pub(crate) struct Holding {
+    pub(crate) words: &'static [AtomicU64; Peer::WORDS],
+    pub(crate) held: Held,
+}
+
+impl Holding {
+    #[inline]
+    pub(crate) const fn peer(&self) -> Peer {
+        Peer::of(self.held.record(), self.words)
+    }
+}
+
+/// An upstream found inside a read section, to be known again inside a later one.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    up: Up,
+    stamp: u64,
+}
+
+impl Found {
+    #[inline]
+    pub(crate) fn new(up: Up) -> Self {
+        Self { up, stamp: up.stamp() }
+    }
+
+    /// The upstream, if its record lives; until the end of the section if it does.
+    #[inline]
+    pub(crate) fn again(self) -> Option<Up> {
+        (self.up.stamp() == self.stamp).then_some(self.up)
+    }
+}
+
 /// A name known while the configuration is read, with the last look-up of this process.
+///
+/// For one zone: its answer is a place there.
 pub struct Fixed {
     pub(crate) name: Vec<u8>,
-    pub(crate) seen: Cell<(Ref, u64)>,
+    pub(crate) seen: Cell<Option<Found>>,
 }
 
 impl Fixed {
     /// For the upstream of this name, in lower case.
     pub fn new(name: &str) -> Self {
-        Self { name: name.as_bytes().to_vec(), seen: Cell::new((Ref::NONE, u64::MAX)) }
+        Self { name: name.as_bytes().to_vec(), seen: Cell::new(None) }
     }
 }
 

@@ -313,7 +313,7 @@ impl Zone {
         let n = sketch.entries.len();
         let at = room.take(Table::granules(n))?;
         let table = Table::at(&region, pack(at.raw(), n as u32)).ok_or_else(lost)?;
-        for (entry, words) in sketch.entries.iter().zip(table.entries) {
+        for (entry, words) in sketch.entries.iter().zip(table.entries()) {
             let mut filled = entry.entry;
             if let Some(blob) = entry.blob.and_then(|i| blobs.get(i)) {
                 filled.cold = blob.at;
@@ -334,7 +334,7 @@ impl Zone {
             revision,
             primaries: sketch.primaries as u32,
             cold,
-            usable: sketch.entries.iter().filter(|e| e.entry.open).count() as u32,
+            tries: sketch.entries.iter().filter(|e| e.entry.open).count().max(1) as u32,
             servers: sketch.servers,
             sequence,
             until: sketch.until,
@@ -417,7 +417,7 @@ fn adjust(built: &Built<'_>, region: &Region, sketch: &Sketch, now: u64) {
     // Where the old cycle stood, as running weights.
     let tight = turn::leave(up, region, stored);
     let mut clean = true;
-    for (new, words) in sketch.entries.iter().zip(table.entries) {
+    for (new, words) in sketch.entries.iter().zip(table.entries()) {
         let entry = Entry::read(words);
         let Some(peer) = Peer::at(region, entry.peer) else { continue };
         let Some(old) = find(entry.peer) else { continue };

@@ -4,9 +4,9 @@
 //! record comes in by one store to its bucket and goes by one store to its predecessor; readers
 //! inside a section may still stand on it.
 
-use peerage_shm::{AtomicU64, Ordering, Ref};
+use peerage_shm::{AtomicU64, Ordering, Ref, word_of};
 
-use crate::choice::Fixed;
+use crate::choice::{Fixed, Found};
 use crate::layout::{Up, get, high, low, root};
 use crate::zone::Zone;
 
@@ -24,20 +24,34 @@ impl Zone {
     #[inline]
     pub(crate) fn find(&self, name: &[u8]) -> Option<Up> {
         let hash = hash(name);
-        self.chain(self.bucket(hash)?)
-            .find(|up| up.hash() == hash && up.is_named(self.region(), name))
+        let mut at = first(self.bucket(hash)?);
+        // Not by `chain`, which looks for the next record before this one is compared.
+        while let Some(up) = Up::at(self.region(), at) {
+            if up.hash() == hash && up.is_named(self.region(), name) {
+                return Some(up);
+            }
+            at = up.next();
+        }
+        None
     }
 
     /// The same for a name known beforehand: the last answer holds while its record lives.
     #[inline]
-    pub(crate) fn find_fixed(&self, fixed: &Fixed) -> Option<Up> {
-        let (at, stamp) = fixed.seen.get();
-        if let Some(up) = Up::at(self.region(), at).filter(|up| up.stamp() == stamp) {
-            return Some(up);
+    pub(crate) fn find_fixed(&self, fixed: &Fixed) -> Option<(Found, Up)> {
+        if let Some(found) = fixed.seen.get()
+            && let Some(up) = found.again()
+        {
+            return Some((found, up));
         }
+        self.find_anew(fixed)
+    }
+
+    #[cold]
+    fn find_anew(&self, fixed: &Fixed) -> Option<(Found, Up)> {
         let up = self.find(&fixed.name)?;
-        fixed.seen.set((up.at, up.stamp()));
-        Some(up)
+        let found = Found::new(up);
+        fixed.seen.set(Some(found));
+        Some((found, up))
     }
 
     /// Upstreams of bucket `i`; `None` past the last bucket.
@@ -49,15 +63,16 @@ impl Zone {
     pub(crate) fn link(&self, up: Up) {
         let Some(bucket) = self.bucket(up.hash()) else { return };
         up.set_next(Ref::from_raw(low(get(bucket))));
-        bucket.store(u64::from(up.at.raw()), Ordering::SeqCst);
+        bucket.store(u64::from(up.place(self.region()).raw()), Ordering::SeqCst);
     }
 
     /// Takes a record out of its chain. Under the lock.
     pub(crate) fn unlink(&self, up: Up) {
         let Some(bucket) = self.bucket(up.hash()) else { return };
-        if low(get(bucket)) == up.at.raw() {
+        let at = up.place(self.region());
+        if low(get(bucket)) == at.raw() {
             bucket.store(u64::from(up.next().raw()), Ordering::SeqCst);
-        } else if let Some(before) = self.chain(bucket).find(|other| other.next() == up.at) {
+        } else if let Some(before) = self.chain(bucket).find(|other| other.next() == at) {
             before.set_next(up.next());
         }
         up.end();
@@ -77,9 +92,14 @@ impl Zone {
     #[inline]
     fn chain(&self, bucket: &AtomicU64) -> impl Iterator<Item = Up> + use<> {
         let region = *self.region();
-        let first = Up::at(&region, Ref::from_raw(low(bucket.load(Ordering::SeqCst))));
-        std::iter::successors(first, move |up| Up::at(&region, up.next()))
+        std::iter::successors(Up::at(&region, first(bucket)), move |up| Up::at(&region, up.next()))
     }
+}
+
+/// The first record of a bucket.
+#[inline]
+fn first(bucket: &AtomicU64) -> Ref {
+    Ref::from_raw(low(bucket.load(Ordering::SeqCst)))
 }
 
 /// A quick hash; names come from operators, so chains cannot be grown from outside.
@@ -95,8 +115,6 @@ pub(crate) fn hash(name: &[u8]) -> u32 {
     for chunk in chunks {
         state = mix(state, u64::from_ne_bytes(*chunk));
     }
-    let mut last = [0; 8];
-    last[..rest.len()].copy_from_slice(rest);
-    let state = mix(state, u64::from_ne_bytes(last));
+    let state = mix(state, word_of(rest));
     (state ^ state >> 32) as u32
 }

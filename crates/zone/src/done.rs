@@ -3,8 +3,8 @@
 use peerage_core::passive::Passive;
 use peerage_shm::{AtomicU64, Ordering::Relaxed};
 
-use crate::choice::{Choice, Clock, Done, Outcome};
-use crate::layout::{BUCKETS_MS, Entry, Peer, Table, Up, get};
+use crate::choice::{Choice, Clock, Done, Found, Outcome};
+use crate::layout::{BUCKETS_MS, Entry, Peer, Table, get};
 use crate::pick::passive;
 use crate::turn;
 use crate::worker::Worker;
@@ -21,37 +21,48 @@ impl Worker {
         outcome: &Outcome,
         clock: impl FnOnce() -> Clock,
     ) -> Done {
-        let Some(held) = choice.held.take() else { return Done::default() };
-        let Some(peer) = Peer::at(self.region(), held.record) else { return Done::default() };
+        let Some(holding) = choice.held else { return Done::default() };
+        let peer = holding.peer();
         count(peer, outcome);
         if outcome.status != 0 {
             self.time(choice, outcome.response_ms);
         }
-        let disabled = if outcome.failed {
-            self.failed(choice, peer, &clock())
+        if outcome.failed || passive(peer).fails != 0 {
+            return self.done_of_failing(choice, outcome.failed, &clock());
+        }
+        choice.held = None;
+        self.slot().release_counted(holding.held, peer.in_flight());
+        Done::default()
+    }
+
+    /// The end of a try that failed, or of one with a peer that had failed before.
+    #[cold]
+    fn done_of_failing(&self, choice: &mut Choice, failed: bool, clock: &Clock) -> Done {
+        let mut done = Done::default();
+        let Some(holding) = choice.held.take() else { return done };
+        let peer = holding.peer();
+        if failed {
+            done.disabled = self.failed(choice, peer, clock);
         } else {
-            if passive(peer).fails != 0 {
-                succeeded(peer, &clock());
-            }
-            false
-        };
-        self.slot().release_counted(held, peer.in_flight());
-        Done { disabled }
+            succeeded(peer, clock);
+        }
+        self.slot().release_counted(holding.held, peer.in_flight());
+        done
     }
 
     /// Gives a peer back without counting: the request ended before nginx knew how.
     #[cold]
     pub fn abandon(&self, choice: &mut Choice) {
-        if let Some(held) = choice.held.take() {
-            self.slot().release(held);
+        if let Some(holding) = choice.held.take() {
+            self.slot().release(holding.held);
         }
     }
 
     /// Marks the request in flight as an upgraded connection.
     #[cold]
     pub fn upgraded(&self, choice: &Choice) {
-        if let Some(held) = &choice.held {
-            self.slot().mark(held);
+        if let Some(holding) = &choice.held {
+            self.slot().mark(&holding.held);
         }
     }
 
@@ -59,8 +70,7 @@ impl Worker {
     fn time(&self, choice: &Choice, ms: u64) {
         // The upstream may be gone: its record is read within a section, and is its own.
         let _section = self.enter();
-        let up = Up::at(self.region(), choice.upstream).filter(|up| up.stamp() == choice.stamp);
-        let Some(up) = up else { return };
+        let Some(up) = choice.upstream.and_then(Found::again) else { return };
         let histogram = up.histogram();
         let bucket = BUCKETS_MS.iter().position(|&b| ms <= u64::from(b));
         histogram[bucket.unwrap_or(BUCKETS_MS.len())].fetch_add(1, Relaxed);
@@ -68,17 +78,16 @@ impl Worker {
     }
 
     /// What a failure means for the peer; whether it is barred from now on.
-    #[cold]
     fn failed(&self, choice: &Choice, peer: Peer, clock: &Clock) -> bool {
         peer.fails().fetch_add(1, Relaxed);
         let _section = self.enter();
-        let up = Up::at(self.region(), choice.upstream).filter(|up| up.stamp() == choice.stamp);
+        let up = choice.upstream.and_then(Found::again);
         let Some((up, table)) = up.and_then(|up| Some((up, up.table(self.zone())?))) else {
             return false;
         };
-        let entry = table.entries.iter().map(Entry::read).find(|entry| entry.peer == peer.at);
+        let entry = table.entries().iter().map(Entry::read).find(|entry| entry.peer == peer.at);
         // Gone meanwhile, never barred, or nginx's single peer: there is nobody else to turn to.
-        let Some(entry) = entry.filter(|entry| entry.max_fails != 0 && table.entries.len() > 1)
+        let Some(entry) = entry.filter(|entry| entry.max_fails != 0 && table.entries().len() > 1)
         else {
             return false;
         };
@@ -109,14 +118,13 @@ impl Worker {
 
     /// Whether any other peer of the upstream takes requests now.
     fn another_is_open(&self, table: Table, but: Peer, clock: &Clock) -> bool {
-        table.entries.iter().map(Entry::read).any(|entry| {
+        table.entries().iter().map(Entry::read).any(|entry| {
             let other = Peer::at(self.region(), entry.peer).filter(|other| other.at != but.at);
             entry.open && other.is_some_and(|o| !passive(o).barred(entry.rules(), clock.secs))
         })
     }
 }
 
-#[cold]
 fn succeeded(peer: Peer, clock: &Clock) {
     let word = get(peer.passive());
     let Some(next) = Passive::from_word(word).succeeded() else { return };
@@ -134,34 +142,46 @@ pub(crate) fn end_downtime(peer: Peer, now: u64) {
     }
 }
 
+/// Counts a try. As little as possible: what can be summed up is not counted as well.
 #[inline]
 fn count(peer: Peer, outcome: &Outcome) {
-    peer.requests().fetch_add(1, Relaxed);
     peer.sent().fetch_add(outcome.sent, Relaxed);
     peer.received().fetch_add(outcome.received, Relaxed);
     if let Some(ms) = outcome.header_ms {
         peer.header_sum().fetch_add(ms, Relaxed);
-        peer.header_count().fetch_add(1, Relaxed);
         peer.response_sum().fetch_add(outcome.response_ms, Relaxed);
+    } else {
+        count_headerless(peer);
     }
-    let class = usize::from(outcome.status / 100).wrapping_sub(1);
-    if let Some(class) = peer.classes().get(class) {
-        class.fetch_add(1, Relaxed);
-        count_code(peer.codes(), outcome.status);
-    }
+    counter(peer, outcome.status).fetch_add(1, Relaxed);
 }
 
-/// Counts a status code in its cell, taking a free one the first time.
+#[cold]
+#[inline(never)]
+fn count_headerless(peer: Peer) {
+    peer.headerless().fetch_add(1, Relaxed);
+}
+
+/// Where a try that ended with this status is counted: the code's cell, taking a free one the
+/// first time.
 #[inline]
-fn count_code(cells: &[AtomicU64], status: u16) {
+fn counter(peer: Peer, status: u16) -> &'static AtomicU64 {
+    if !(100..600).contains(&u32::from(status)) {
+        return peer.unanswered();
+    }
     let code = u64::from(status);
-    for cell in cells {
+    for cell in peer.codes() {
         let word = get(cell);
         if word >> CODE_SHIFT == code || word == 0 && is_taken_for(cell, code) {
-            cell.fetch_add(1, Relaxed);
-            return;
+            return cell;
         }
     }
+    peer.classes().get(class(status)).unwrap_or_else(|| peer.unanswered())
+}
+
+/// The class of a status: 0 for 1xx.
+pub(crate) fn class(status: u16) -> usize {
+    usize::from(status / 100).wrapping_sub(1)
 }
 
 /// Takes a free cell for a code, unless it went to another code meanwhile.

@@ -90,7 +90,7 @@ impl Worker {
             for up in chain {
                 let table = up.table(self.zone());
                 let may = |table: Table| {
-                    table.entries.iter().any(|entry| Entry::read(entry).host == wanted)
+                    table.entries().iter().any(|entry| Entry::read(entry).host == wanted)
                 };
                 if !table.is_some_and(may) {
                     continue;

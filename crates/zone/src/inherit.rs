@@ -130,7 +130,7 @@ impl Master {
         if get(up.cursor()) & LOOSE != 0 {
             set(self.zone.root(root::LOOSE), 1);
         }
-        let mut entries: Vec<Entry> = table.entries.iter().map(Entry::read).collect();
+        let mut entries: Vec<Entry> = table.entries().iter().map(Entry::read).collect();
         entries.sort_by_key(|entry| entry.order);
         // Both tables were made of the same servers in the same order.
         for (new, before) in entries.iter().zip(stored.entries()) {

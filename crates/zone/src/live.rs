@@ -9,7 +9,7 @@ use peerage_core::upstream::Upstream;
 use peerage_shm::{Ref, Region, count};
 
 use crate::choice::Clock;
-use crate::done::codes;
+use crate::done::{class, codes};
 use crate::layout::{Peer, get};
 use crate::pick::passive;
 use crate::stored::{Stored, StoredServer};
@@ -114,23 +114,31 @@ fn live(
     for peer in server.peers(region) {
         counters.active += u64::from(peer.active());
         counters.upgraded += u64::from(upgraded.get(&peer.at).copied().unwrap_or(0));
-        counters.requests += get(peer.requests());
-        for (sum, class) in counters.responses.iter_mut().zip(peer.classes()) {
-            *sum += get(class);
+        let mut classes = [0; 5];
+        for (sum, class) in classes.iter_mut().zip(peer.classes()) {
+            *sum = get(class);
         }
         for (code, n) in codes(peer.codes()) {
+            if let Some(sum) = classes.get_mut(class(code)) {
+                *sum += n;
+            }
             match counters.codes.binary_search_by_key(&code, |&(code, _)| code) {
                 Ok(i) => counters.codes[i].1 += n,
                 Err(i) => counters.codes.insert(i, (code, n)),
             }
         }
+        for (sum, n) in counters.responses.iter_mut().zip(classes) {
+            *sum += n;
+        }
+        let requests = get(peer.unanswered()) + classes.iter().sum::<u64>();
+        counters.requests += requests;
         counters.sent += get(peer.sent());
         counters.received += get(peer.received());
         counters.fails += get(peer.fails());
         counters.unavail += get(peer.unavail());
         counters.selected = counters.selected.max(get(peer.selected()));
         header_sum += get(peer.header_sum());
-        header_count += get(peer.header_count());
+        header_count += requests.saturating_sub(get(peer.headerless()));
         response_sum += get(peer.response_sum());
         counters.downtime += get(peer.downtime());
         let since = get(peer.downstart());

@@ -9,7 +9,7 @@ use peerage_core::select::{Candidate, EXACT_PEERS, Level, View, round_robin, spr
 use peerage_shm::{AtomicU64, Held, NO_LIMIT, Ordering, Ref, Refusal, Region, count};
 
 use crate::address::Address;
-use crate::choice::{Choice, Clock, NoPeer, Target};
+use crate::choice::{Choice, Clock, Found, Holding, NoPeer, Target};
 use crate::layout::{Entry, Peer, Table, Up, get, set};
 use crate::turn;
 use crate::worker::Worker;
@@ -31,46 +31,77 @@ impl Worker {
     ///
     /// `target` counts at the first try of a request; later ones stay with the upstream found
     /// then. To be answered by exactly one `done` or `abandon`.
-    #[inline]
     pub fn pick(
         &self,
         choice: &mut Choice,
         target: &Target<'_>,
         clock: &Clock,
     ) -> Result<Picked, NoPeer> {
+        match self.pick_in_turn(choice, target, || *clock) {
+            Some(picked) => Ok(picked),
+            None => self.pick_at_length(choice, target, clock),
+        }
+    }
+
+    /// The common case of [`Self::pick`], of which this much alone is worth its caller's room: the
+    /// first try of a request, while the cycle holds. `None`: it takes [`Self::pick_at_length`].
+    #[inline(always)]
+    pub fn pick_in_turn(
+        &self,
+        choice: &mut Choice,
+        target: &Target<'_>,
+        clock: impl FnOnce() -> Clock,
+    ) -> Option<Picked> {
         debug_assert!(!choice.held());
-        let _section = self.enter();
         if !choice.is_first() {
-            return self.pick_again(choice, clock);
+            return None;
         }
-        let up = match target {
-            Target::Fixed(fixed) => self.zone().find_fixed(fixed),
-            Target::Name(name) => self.zone().find(name),
+        let _section = self.enter();
+        let (found, up) = self.find(target)?;
+        choice.upstream = Some(found);
+        let table = up.table(self.zone())?;
+        let peer = turn::next(up, table, self.region())?;
+        let held = self.slot().acquire_counted(peer.at, peer.in_flight(), NO_LIMIT).ok()?;
+        let Some(address) = Address::at(self.region(), peer.address()) else {
+            self.slot().release(held);
+            return None;
         };
-        let up = up.ok_or(NoPeer::UnknownUpstream)?;
-        choice.upstream = up.at;
-        choice.stamp = up.stamp();
+        hold(choice, peer, held, clock().msec);
+        Some(Picked { address, tries: table.tries() })
+    }
+
+    /// The rest of [`Self::pick`]: any case, but the cycle is not looked at.
+    #[cold]
+    pub fn pick_at_length(
+        &self,
+        choice: &mut Choice,
+        target: &Target<'_>,
+        clock: &Clock,
+    ) -> Result<Picked, NoPeer> {
+        let _section = self.enter();
+        let up = if choice.is_first() {
+            let (found, up) = self.find(target).ok_or(NoPeer::UnknownUpstream)?;
+            choice.upstream = Some(found);
+            up
+        } else {
+            // With the upstream as it is now, if it is still there.
+            let up = choice.upstream.and_then(Found::again).ok_or(NoPeer::UnknownUpstream)?;
+            choice.again();
+            up
+        };
         let table = up.table(self.zone()).ok_or(NoPeer::UnknownUpstream)?;
-        if let Some(peer) = turn::next(up, table, self.region())
-            && let Ok(held) = self.slot().acquire_counted(peer.at, peer.in_flight(), NO_LIMIT)
-        {
-            return self.hand_out(choice, peer, held, table, clock);
-        }
         self.pick_slowly(choice, up, table, clock)
     }
 
-    /// Another try of the same request: with the upstream as it is now, if it is still there.
-    #[cold]
-    fn pick_again(&self, choice: &mut Choice, clock: &Clock) -> Result<Picked, NoPeer> {
-        let up = Up::at(self.region(), choice.upstream).filter(|up| up.stamp() == choice.stamp);
-        let table = up.and_then(|up| up.table(self.zone()));
-        let (Some(up), Some(table)) = (up, table) else { return Err(NoPeer::UnknownUpstream) };
-        choice.again();
-        self.pick_slowly(choice, up, table, clock)
+    #[inline(always)]
+    fn find(&self, target: &Target<'_>) -> Option<(Found, Up)> {
+        match target {
+            Target::Fixed(fixed) => self.zone().find_fixed(fixed),
+            Target::Name(name) => self.zone().find(name).map(|up| (Found::new(up), up)),
+        }
     }
 
     /// Looks at all peers: there is no cycle, or it was left.
-    #[inline(never)]
     fn pick_slowly(
         &self,
         choice: &mut Choice,
@@ -85,13 +116,18 @@ impl Worker {
                 Ok(held) => {
                     let failures = passive(peer);
                     if failures.fails != 0
-                        && table.entries.len() > 1
+                        && table.entries().len() > 1
                         && let Some(next) = failures.chosen(entry.rules(), clock.secs)
                     {
                         // Another worker's word is as good: both chose the peer this second.
                         set(peer.passive(), next.word());
                     }
-                    return self.hand_out(choice, peer, held, table, clock);
+                    hold(choice, peer, held, clock.msec);
+                    let Some(address) = Address::at(self.region(), peer.address()) else {
+                        self.abandon(choice);
+                        return Err(NoPeer::AllUnavailable);
+                    };
+                    return Ok(Picked { address, tries: table.tries() });
                 }
                 // Another worker took the last place of `max_conns`: choose again.
                 Err(Refusal::Full) => {}
@@ -99,28 +135,6 @@ impl Worker {
             }
         }
         Err(NoPeer::AllUnavailable)
-    }
-
-    #[inline]
-    fn hand_out(
-        &self,
-        choice: &mut Choice,
-        peer: Peer,
-        held: Held,
-        table: Table,
-        clock: &Clock,
-    ) -> Result<Picked, NoPeer> {
-        choice.held = Some(held);
-        choice.server_id = peer.server_id();
-        choice.last = peer.uid();
-        set(peer.selected(), clock.msec);
-        match Address::at(self.region(), peer.address()) {
-            Some(address) => Ok(Picked { address, tries: table.usable().max(1) }),
-            None => {
-                self.abandon(choice);
-                Err(NoPeer::AllUnavailable)
-            }
-        }
     }
 
     /// The primary, else the backup, whose turn it is.
@@ -131,14 +145,14 @@ impl Worker {
         table: Table,
         clock: &Clock,
     ) -> Result<(Entry, Peer), NoPeer> {
-        let primaries = table.primaries().min(table.entries.len());
-        let (primaries, backups) = table.entries.split_at(primaries);
+        let primaries = table.primaries().min(table.entries().len());
+        let (primaries, backups) = table.entries().split_at(primaries);
         let group = Group {
             region: self.region(),
             entries: primaries,
             choice,
             now: clock.secs,
-            single: table.usable() <= 1,
+            single: table.tries() <= 1,
         };
         let chosen = if primaries.len() <= EXACT_PEERS {
             turn::loosen(self.zone(), up, table, clock.secs);
@@ -149,7 +163,7 @@ impl Worker {
         if let Some(i) = chosen {
             return group.at(i);
         }
-        if table.entries.is_empty() {
+        if table.entries().is_empty() {
             return Err(NoPeer::NoServers);
         }
         let group = Group { entries: backups, ..group };
@@ -174,6 +188,14 @@ impl Worker {
         let place = spread::pick(places as usize, turn, self.random(), open)?;
         Some(turn::wide(order, place))
     }
+}
+
+#[inline]
+fn hold(choice: &mut Choice, peer: Peer, held: Held, now: u64) {
+    choice.held = Some(Holding { words: peer.words(), held });
+    choice.server_id = peer.server_id();
+    choice.last = peer.uid();
+    set(peer.selected(), now);
 }
 
 /// What the peer's failures say now.

@@ -18,7 +18,7 @@ impl Retired {
     pub(crate) fn replaced(&mut self, stored: Option<&Stored>, cold: Blob, table: Table) {
         let Some(stored) = stored else { return };
         let mut kept: Vec<Ref> = table
-            .entries
+            .entries()
             .iter()
             .map(Entry::read)
             .flat_map(|entry| [entry.peer, entry.cold])
@@ -42,7 +42,7 @@ impl Retired {
         self.table(stored);
         self.blocks.push((stored.cold.at, stored.cold.granules()));
         let name = stored.upstream.name.as_str().len();
-        self.blocks.push((stored.up.at, Up::granules(name)));
+        self.blocks.push((stored.at, Up::granules(name)));
         for server in &stored.servers {
             self.blocks.push((server.cold.at, server.cold.granules()));
             self.peers.extend(server.entries.iter().map(|e| e.peer).filter(|at| !at.is_none()));

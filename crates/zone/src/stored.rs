@@ -3,7 +3,7 @@
 use peerage_core::record;
 use peerage_core::server::Server;
 use peerage_core::upstream::Upstream;
-use peerage_shm::Region;
+use peerage_shm::{Ref, Region};
 
 use crate::layout::{Blob, Entry, Peer, Table, Up};
 use crate::zone::Zone;
@@ -11,6 +11,8 @@ use crate::zone::Zone;
 /// An upstream read from the zone.
 pub(crate) struct Stored {
     pub(crate) up: Up,
+    /// The upstream's record.
+    pub(crate) at: Ref,
     /// `Up::stamp` when it was read.
     pub(crate) stamp: u64,
     /// The table word it was read from.
@@ -18,7 +20,7 @@ pub(crate) struct Stored {
     pub(crate) revision: u64,
     pub(crate) cold: Blob,
     pub(crate) primaries: usize,
-    pub(crate) sequence: (peerage_shm::Ref, u32),
+    pub(crate) sequence: (Ref, u32),
     pub(crate) upstream: Upstream,
     /// Beside `upstream.servers`, in the same order.
     pub(crate) servers: Vec<StoredServer>,
@@ -57,6 +59,7 @@ impl Zone {
         let (servers, upstream) = read_servers(region, table, upstream)?;
         Some(Stored {
             up,
+            at: up.place(region),
             stamp,
             word: table.word(),
             revision: table.revision(),
@@ -74,7 +77,7 @@ fn read_servers(
     table: Table,
     mut upstream: Upstream,
 ) -> Option<(Vec<StoredServer>, Upstream)> {
-    let mut entries: Vec<Entry> = table.entries.iter().map(Entry::read).collect();
+    let mut entries: Vec<Entry> = table.entries().iter().map(Entry::read).collect();
     // Primaries come first in the table; the model keeps the order in which they were declared.
     entries.sort_by_key(|entry| entry.order);
     let mut servers: Vec<StoredServer> = Vec::with_capacity(entries.len());

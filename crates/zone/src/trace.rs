@@ -35,12 +35,12 @@ impl Trace for Reachable {
         let chains = (0..).map_while(|i| zone.bucket_at(i));
         for up in chains.flatten() {
             upstreams += 1;
-            mark(up.at, Up::granules(up.name_len()));
+            mark(up.place(zone.region()), Up::granules(up.name_len()));
             let Some(table) = up.table(zone) else { continue };
             servers += u64::from(table.servers());
             let order = order_words(table.primaries(), table.sequence().1);
-            tables += second_table(table.entries.len(), order);
-            mark(table.at, Table::granules(table.entries.len()));
+            tables += second_table(table.entries().len(), order);
+            mark(table.at, Table::granules(table.entries().len()));
             mark_table(zone, table, mark);
         }
         // A writer that died may have counted or not.
@@ -64,7 +64,7 @@ fn mark_table(zone: &Zone, table: Table, mark: &mut dyn FnMut(Ref, u32)) {
         mark(sequence, granules(order_words(table.primaries(), places)));
     }
     let mut last = Ref::NONE;
-    for entry in table.entries.iter().map(Entry::read) {
+    for entry in table.entries().iter().map(Entry::read) {
         // Peers of one server share its cold part, and stand together.
         if entry.cold != last {
             mark(entry.cold, entry.cold().granules());

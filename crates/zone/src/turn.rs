@@ -59,9 +59,9 @@ pub(crate) fn wide(order: &[AtomicU64], place: usize) -> usize {
     (if place.is_multiple_of(2) { high(word) } else { low(word) }) as usize
 }
 
+/// The peer at a place of a narrow order, of which this is the word with the place.
 #[inline]
-fn narrow(order: &[AtomicU64], place: usize) -> usize {
-    let word = order.get(place / 8).map_or(0, get);
+fn narrow(word: u64, place: usize) -> usize {
     usize::from((word >> (place % 8 * 8)) as u8)
 }
 
@@ -73,11 +73,11 @@ pub(crate) fn next(up: Up, table: Table, region: &Region) -> Option<Peer> {
         return None;
     }
     let turn = up.cursor().fetch_add(1, Relaxed);
-    let order = region.words(at, (places as usize).div_ceil(8))?;
     // The turn is below 2^32 for as long as a zone lives in practice; where it is not, the order
     // begins anew once.
     let place = (turn as u32 % places) as usize;
-    let peer = Peer::at(region, Entry::peer_of(table.entries.get(narrow(order, place))?))?;
+    let order = get(region.word(at, place / 8)?);
+    let peer = Peer::at(region, table.peer(narrow(order, place))?)?;
     // A failure leaves the cycle at once: who finds one here raced with it.
     (passive(peer).fails == 0).then_some(peer)
 }
@@ -94,7 +94,7 @@ pub(crate) fn loosen(zone: &Zone, up: Up, table: Table, now: u32) {
     // Who changes the word sets the weights; picks of others meanwhile are as fair as any order.
     if up.cursor().compare_exchange(turn, turn | LOOSE, Relaxed, Relaxed).is_ok() {
         let entries: Vec<Entry> =
-            table.entries.iter().take(table.primaries()).map(Entry::read).collect();
+            table.entries().iter().take(table.primaries()).map(Entry::read).collect();
         set_levels(zone.region(), &entries, at, places, turn);
         zone.root(root::LOOSE).store(1, SeqCst);
     }
@@ -104,7 +104,8 @@ fn set_levels(region: &Region, entries: &[Entry], at: Ref, places: u32, turn: u6
     let weight = |entry: &Entry| if entry.open { u32::from(entry.weight) } else { 0 };
     let weights: Vec<u32> = entries.iter().map(weight).collect();
     let words = region.words(at, (places as usize).div_ceil(8)).unwrap_or_default();
-    let order: Vec<u8> = (0..places as usize).map(|i| narrow(words, i) as u8).collect();
+    let order: Vec<u8> =
+        (0..places as usize).map(|i| narrow(words.get(i / 8).map_or(0, get), i) as u8).collect();
     let step = (turn as u32).checked_rem(places).unwrap_or(0) as usize;
     for (entry, level) in entries.iter().zip(cycle::levels(&weights, &order, step)) {
         if let Some(peer) = Peer::at(region, entry.peer).filter(|_| entry.open) {
@@ -155,7 +156,7 @@ impl Worker {
                 let Some(table) = up.table(self.zone()) else { continue };
                 let calm = now.saturating_sub(get(up.loose_since()) as u32) > CALM;
                 let clean = calm
-                    && table.entries.iter().map(Entry::read).all(|entry| {
+                    && table.entries().iter().map(Entry::read).all(|entry| {
                         let peer = Peer::at(self.region(), entry.peer);
                         peer.is_none_or(|peer| is_clean(peer, entry))
                     });

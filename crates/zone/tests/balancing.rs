@@ -5,8 +5,8 @@ mod support;
 use peerage_core::body::Field;
 use peerage_core::change::Change;
 use peerage_core::server::AdminState;
-use peerage_zone::NoPeer;
-use support::{World, sel, server};
+use peerage_zone::{NoPeer, Outcome};
+use support::{World, sel, server, upstream};
 
 #[test]
 fn weights_5_3_1_give_nginx_s_order() {
@@ -132,7 +132,7 @@ fn a_retry_goes_to_another_server_and_sees_the_set_as_it_is_then() {
     world.ok("app", &Change::PutServer { sel: sel("10.0.0.1:84"), body: server("10.0.0.1:84", 1) });
     world.ok("app", &Change::DeleteServer { sel: sel("10.0.0.1:83") });
     let app = peerage_zone::Target::Name(b"app");
-    let failed = peerage_zone::Outcome { failed: true, ..Default::default() };
+    let failed = Outcome { failed: true, ..Default::default() };
     world.worker.done(&mut choice, &failed, || world.clock);
     let address = world.worker.pick(&mut choice, &app, &world.clock).unwrap();
     let second = support::text(&address.address);
@@ -165,4 +165,25 @@ fn a_thousand_servers_share_evenly_and_weights_hold() {
         first += u32::from(address == "10.0.0.1:80");
     }
     assert_eq!(first, 400);
+}
+
+/// Sums are taken when they are read: of codes with a cell, and of those that found none.
+#[test]
+fn every_try_is_counted_once_whatever_came_of_it() {
+    let world = World::new(1 << 20);
+    world.put("app", &[server("10.0.0.1:81", 1)]);
+    let codes = [200, 200, 201, 202, 203, 204, 301, 404, 500, 599, 418, 103, 600, 99, 0];
+    for (i, status) in codes.into_iter().enumerate() {
+        let (_, mut choice) = world.pick("app").unwrap();
+        let header_ms = (i % 2 == 0).then_some(10);
+        let outcome = Outcome { status, header_ms, response_ms: 20, ..Outcome::default() };
+        world.worker.done(&mut choice, &outcome, || world.clock);
+    }
+    let seen = world.worker.read(&upstream("app"), &world.clock).expect("it is there");
+    let counters = &seen.live[0].counters;
+    assert_eq!(counters.requests, 15);
+    assert_eq!(counters.responses, [1, 6, 1, 2, 2]);
+    assert_eq!(counters.codes.len(), 8);
+    assert_eq!(counters.codes[0], (200, 2));
+    assert_eq!((counters.header_time, counters.response_time), (10, 20));
 }

@@ -27,7 +27,7 @@ impl Peer {
     const UID: usize = 6;
     /// From here on nothing but what was counted or shown: 7 is for verdicts of health checks.
     const SHOWN: usize = 7;
-    const REQUESTS: usize = 8;
+    const UNANSWERED: usize = 8;
     const CLASSES: usize = 9;
     const SENT: usize = 14;
     const RECEIVED: usize = 15;
@@ -35,19 +35,31 @@ impl Peer {
     const UNAVAIL: usize = 17;
     const SELECTED: usize = 18;
     const HEADER_SUM: usize = 19;
-    const HEADER_COUNT: usize = 20;
+    const HEADERLESS: usize = 20;
     const RESPONSE_SUM: usize = 21;
     const DOWNTIME: usize = 22;
     const DOWNSTART: usize = 23;
     // Words 24 to 27: results of health checks.
     const CODES: usize = 28;
-    /// Distinct status codes counted one by one; classes count all.
+    /// Distinct status codes counted one by one; of others only the class is.
     pub(crate) const CODE_CELLS: usize = 8;
     // Words 36 to 39: slow start, ejection.
 
     #[inline]
     pub(crate) fn at(region: &Region, at: Ref) -> Option<Self> {
         Some(Self { at, w: region.array(at)? })
+    }
+
+    /// The record at `at` whose words these are.
+    #[inline]
+    pub(crate) const fn of(at: Ref, w: &'static [AtomicU64; Self::WORDS]) -> Self {
+        Self { at, w }
+    }
+
+    /// Its words.
+    #[inline]
+    pub(crate) const fn words(self) -> &'static [AtomicU64; Self::WORDS] {
+        self.w
     }
 
     /// Fills a new record, before it is published.
@@ -99,11 +111,12 @@ impl Peer {
     pub(crate) fn uid(self) -> u32 {
         low(get(&self.w[Self::UID]))
     }
+    /// Tries that ended without a status of a class.
     #[inline]
-    pub(crate) fn requests(self) -> &'static AtomicU64 {
-        &self.w[Self::REQUESTS]
+    pub(crate) fn unanswered(self) -> &'static AtomicU64 {
+        &self.w[Self::UNANSWERED]
     }
-    /// Responses by class, 1xx first.
+    /// Responses by class, 1xx first, whose codes have found no cell.
     #[inline]
     pub(crate) fn classes(self) -> &'static [AtomicU64] {
         &self.w[Self::CLASSES..Self::CLASSES + 5]
@@ -133,9 +146,10 @@ impl Peer {
     pub(crate) fn header_sum(self) -> &'static AtomicU64 {
         &self.w[Self::HEADER_SUM]
     }
+    /// Tries that ended without a time to the header.
     #[inline]
-    pub(crate) fn header_count(self) -> &'static AtomicU64 {
-        &self.w[Self::HEADER_COUNT]
+    pub(crate) fn headerless(self) -> &'static AtomicU64 {
+        &self.w[Self::HEADERLESS]
     }
     #[inline]
     pub(crate) fn response_sum(self) -> &'static AtomicU64 {

@@ -9,9 +9,10 @@ use crate::layout::{Blob, get, granules, high, low, pack, set};
 /// The immutable list of an upstream's peers, replaced as a whole by each change.
 #[derive(Clone, Copy)]
 pub(crate) struct Table {
+    region: Region,
     pub(crate) at: Ref,
     w: &'static [AtomicU64; Self::WORDS],
-    pub(crate) entries: &'static [[AtomicU64; Entry::WORDS]],
+    len: u32,
 }
 
 /// What a table says beside its entries.
@@ -20,8 +21,8 @@ pub(crate) struct TableHead {
     pub(crate) revision: u64,
     pub(crate) primaries: u32,
     pub(crate) cold: Blob,
-    /// Servers that the operator lets take requests.
-    pub(crate) usable: u32,
+    /// Servers that the operator lets take requests, at least 1: how often it is worth trying.
+    pub(crate) tries: u32,
     pub(crate) servers: u32,
     /// The precomputed order of the primaries: ref and places.
     pub(crate) sequence: (Ref, u32),
@@ -40,7 +41,7 @@ impl Table {
     const REVISION: usize = 0;
     const COUNTS: usize = 1;
     const COLD: usize = 2;
-    const USABLE: usize = 3;
+    const TRIES: usize = 3;
     const SEQUENCE: usize = 4;
     const UNTIL: usize = 5;
     /// Bit of the places of an order that is no cycle of nginx's.
@@ -51,9 +52,20 @@ impl Table {
     #[inline]
     pub(crate) fn at(region: &Region, word: u64) -> Option<Self> {
         let at = Ref::from_raw(high(word));
-        let words = region.words(at, Self::WORDS + low(word) as usize * Entry::WORDS)?;
-        let (head, entries) = words.split_first_chunk()?;
-        Some(Self { at, w: head, entries: entries.as_chunks().0 })
+        Some(Self { region: *region, at, w: region.array(at)?, len: low(word) })
+    }
+
+    /// Its entries, primaries first.
+    pub(crate) fn entries(self) -> &'static [[AtomicU64; Entry::WORDS]] {
+        let words = self.region.words(self.at, Self::WORDS + self.len as usize * Entry::WORDS);
+        words.map_or(&[], |words| words[Self::WORDS..].as_chunks().0)
+    }
+
+    /// The record of the peer of entry `i`, all that a pick by turns needs.
+    #[inline]
+    pub(crate) fn peer(self, i: usize) -> Option<Ref> {
+        let entry = self.region.word(self.at, Self::WORDS + i * Entry::WORDS)?;
+        Some(Ref::from_raw(high(get(entry))))
     }
 
     pub(crate) const fn granules(entries: usize) -> u32 {
@@ -62,7 +74,7 @@ impl Table {
 
     /// The table word that publishes this table.
     pub(crate) const fn word(self) -> u64 {
-        pack(self.at.raw(), self.entries.len() as u32)
+        pack(self.at.raw(), self.len)
     }
 
     #[inline]
@@ -88,12 +100,12 @@ impl Table {
     }
 
     #[inline]
-    pub(crate) fn usable(self) -> u32 {
-        high(get(&self.w[Self::USABLE]))
+    pub(crate) fn tries(self) -> u32 {
+        high(get(&self.w[Self::TRIES]))
     }
 
     pub(crate) fn servers(self) -> u32 {
-        low(get(&self.w[Self::USABLE]))
+        low(get(&self.w[Self::TRIES]))
     }
 
     pub(crate) fn cold(self) -> Blob {
@@ -131,7 +143,7 @@ impl Table {
             pack(head.primaries, u32::from(head.declared) | u32::from(head.tomb) << 1),
         );
         set(&self.w[Self::COLD], pack(head.cold.at.raw(), head.cold.len));
-        set(&self.w[Self::USABLE], pack(head.usable, head.servers));
+        set(&self.w[Self::TRIES], pack(head.tries, head.servers));
         let wide = if head.primaries as usize > EXACT_PEERS { Self::WIDE } else { 0 };
         set(&self.w[Self::SEQUENCE], pack(head.sequence.0.raw(), head.sequence.1 | wide));
         set(&self.w[Self::UNTIL], head.until);
@@ -193,12 +205,6 @@ impl Entry {
             order: high(w3),
             host: low(w3),
         }
-    }
-
-    /// The peer's record, all that a pick by turns needs.
-    #[inline]
-    pub(crate) fn peer_of(words: &[AtomicU64; Self::WORDS]) -> Ref {
-        Ref::from_raw(high(get(&words[0])))
     }
 
     pub(crate) fn cold(self) -> Blob {

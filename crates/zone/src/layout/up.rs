@@ -8,7 +8,6 @@ use crate::zone::Zone;
 /// An upstream: found by name, keeps what outlives its tables.
 #[derive(Clone, Copy)]
 pub(crate) struct Up {
-    pub(crate) at: Ref,
     w: &'static [AtomicU64; Self::WORDS],
 }
 
@@ -29,7 +28,13 @@ impl Up {
 
     #[inline]
     pub(crate) fn at(region: &Region, at: Ref) -> Option<Self> {
-        Some(Self { at, w: region.array(at)? })
+        Some(Self { w: region.array(at)? })
+    }
+
+    /// Its record.
+    #[inline]
+    pub(crate) fn place(self, region: &Region) -> Ref {
+        region.place(self.w)
     }
 
     /// Granules of the record of a name of `len` bytes.
@@ -44,7 +49,7 @@ impl Up {
         }
         set(&self.w[Self::CHAIN], pack(0, hash));
         set(&self.w[Self::ID], pack(uid, Self::MAGIC | name.len() as u32));
-        region.write_bytes(self.at, Self::WORDS, name);
+        region.write_bytes(self.place(region), Self::WORDS, name);
     }
 
     /// Takes over what requests have moved in another zone's record of the same upstream.
@@ -97,13 +102,13 @@ impl Up {
 
     pub(crate) fn name(self, region: &Region) -> Vec<u8> {
         let mut name = Vec::new();
-        region.read_bytes(self.at, Self::WORDS, self.name_len().min(255), &mut name);
+        region.read_bytes(self.place(region), Self::WORDS, self.name_len().min(255), &mut name);
         name
     }
 
     #[inline]
     pub(crate) fn is_named(self, region: &Region, name: &[u8]) -> bool {
-        self.name_len() == name.len() && region.eq_bytes(self.at, Self::WORDS, name)
+        self.name_len() == name.len() && region.eq_bytes(self.place(region), Self::WORDS, name)
     }
 
     /// The word that names the current table and its number of entries; publication is a store
