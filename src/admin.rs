@@ -7,6 +7,7 @@
 mod answer;
 mod batch;
 pub(crate) mod build;
+mod durably;
 mod events;
 mod export;
 mod flush;
@@ -106,8 +107,23 @@ fn ask(r: Request<'_>) -> Result<Asked, Problem> {
     Ok(Asked { call, mode, zone, dry_run })
 }
 
-/// Makes the task once the body is there.
+/// Makes the task once the body is there; what it writes is answered as its zone wants it.
 fn begin(
+    r: Request<'_>,
+    asked: Asked,
+    body: Result<Vec<u8>, BodyError>,
+) -> Result<Box<dyn Task>, Problem> {
+    let writes =
+        asked.call.is_write() && !asked.dry_run && !matches!(asked.call, Call::Flush { .. });
+    let zone = asked.zone.clone().filter(|_| writes);
+    let task = task_of(r, asked, body)?;
+    Ok(match zone {
+        Some(zone) => durably::durably(&zone, task),
+        None => task,
+    })
+}
+
+fn task_of(
     r: Request<'_>,
     asked: Asked,
     body: Result<Vec<u8>, BodyError>,

@@ -78,3 +78,10 @@ pub(crate) fn unused() {
 pub(crate) fn leaving(_cycle: Cycle<'_>) {
     worker::end();
 }
+
+/// The master ends, after its last process.
+pub(crate) fn ended(cycle: Cycle<'_>) {
+    if let Some(main) = cycle.main() {
+        worker::ended(main);
+    }
+}

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use peerage_core::declare::DeclaredUpstream;
 use peerage_zone::Worker;
 
-use self::state::Keeper;
+use self::state::{Keeper, Pace};
 use crate::conf::zone::{Flush, Orphans};
 use crate::conf::{Main, Zone};
 use crate::ffi::cycle::Cycle;
@@ -66,7 +66,7 @@ impl Place {
 
 struct Pending {
     zone: Rc<Zone>,
-    /// What the master could not merge.
+    /// What the configuration declares.
     declared: Vec<DeclaredUpstream>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn prepare(cycle: Cycle<'_>) -> io::Result<()> {
 pub(crate) fn begin(main: &Main) {
     let state = STATE.get();
     for zone in main.zones() {
-        let declared = if zone.is_unmerged() { main.declared(&zone) } else { Vec::new() };
+        let declared = main.declared(&zone);
         let pending = Pending { zone, declared };
         if !join(&pending) {
             state.pending.borrow_mut().push(pending);
@@ -126,12 +126,19 @@ pub(crate) fn end() {
     wake::close();
 }
 
-/// Has the state file of a zone written soon, if this process is the one that writes it.
-pub(crate) fn hurry(zone: &Zone) {
-    let places = STATE.get().places.borrow();
-    let place = places.iter().find(|place| place.name == zone.name);
-    if let Some(keeper) = place.and_then(|place| place.keeper.as_ref()) {
-        keeper.hurry();
+/// In the master, after its last worker: what one that died has left unwritten.
+pub(crate) fn ended(main: &Main) {
+    for zone in main.zones() {
+        let (Some(path), Some(memory)) = (zone.state.as_ref(), zone.memory()) else { continue };
+        if zone.flush == Flush::Off || !state::is_behind(&memory.zone) {
+            continue;
+        }
+        let pid = process::pid();
+        if let Some(worker) = memory.zone.worker(pid, process::started(pid), &memory.format) {
+            let worker: &'static Worker = Box::leak(Box::new(worker));
+            state::finish(&zone.name, Path::new(path), worker);
+            worker.leave();
+        }
     }
 }
 
@@ -161,7 +168,7 @@ fn join(pending: &Pending) -> bool {
         // One of a zone and process, for as long as the process lives: requests refer to it from
         // their pools.
         let worker: &'static Worker = Box::leak(Box::new(worker));
-        let keeper = keeper(zone, worker);
+        let keeper = keeper(zone, worker, &pending.declared);
         let place = Place { name: zone.name.clone(), worker, keeper, orphans: zone.orphans };
         STATE.get().places.borrow_mut().push(place);
         zone.set_worker(worker);
@@ -176,13 +183,14 @@ fn join(pending: &Pending) -> bool {
     true
 }
 
-fn keeper(zone: &Zone, worker: &'static Worker) -> Option<Keeper> {
-    match (&zone.state, zone.flush) {
-        (Some(path), Flush::After(ms)) => {
-            Some(Keeper::start(&zone.name, Path::new(path), ms, worker))
-        }
-        _ => None,
-    }
+fn keeper(zone: &Zone, worker: &'static Worker, declared: &[DeclaredUpstream]) -> Option<Keeper> {
+    let path = Path::new(zone.state.as_ref()?);
+    let pace = match zone.flush {
+        Flush::After(ms) => Pace::Within(ms),
+        Flush::Always => Pace::Always,
+        Flush::Off => return None,
+    };
+    Some(Keeper::start(&zone.name, path, pace, worker, declared.to_vec()))
 }
 
 /// Every half second.
@@ -220,6 +228,11 @@ fn pause(state: &State) -> u64 {
 
 /// Something may have changed that a request here waits for.
 fn woken() {
+    for place in STATE.get().places.borrow().iter() {
+        if let Some(keeper) = &place.keeper {
+            keeper.woken();
+        }
+    }
     task::wake_all();
 }
 

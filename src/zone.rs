@@ -9,16 +9,17 @@ use peerage_core::merge::Conflict;
 use peerage_core::name::UpstreamName;
 use peerage_core::snapshot::Loaded;
 use peerage_core::upstream::Defaults;
-use peerage_zone::{Format, Inherited, Merged, Need};
+use peerage_zone::{Format, Inherited, Lead, Merged, Need};
 
 use crate::audit;
-use crate::conf::{Main, Zone, zone::Memory};
+use crate::conf::zone::{Flush, Memory};
+use crate::conf::{Main, Zone};
 use crate::ffi::cycle::Cycle;
 use crate::ffi::global::Global;
 use crate::ffi::process;
 use crate::ffi::shm;
 use crate::log::{Level, Log};
-use crate::worker::state;
+use crate::worker::state::{self, Found};
 
 /// What this build lays out, another one does not read.
 const BUILD: u64 = parse_hex(env!("PEERAGE_BUILD"));
@@ -159,18 +160,7 @@ pub(crate) fn load(zone: &Zone, main: &Main, cycle: Cycle<'_>) {
                 let Inherited { upstreams, left } = master.inherit(&old.zone, &process::clock());
                 Some((upstreams, left, "the old zone"))
             }
-            None => zone.state.as_ref().and_then(|path| {
-                let mut loaded = state::load(Path::new(path), cycle.user(), log)?;
-                // If not all fits, then what blocks name.
-                loaded.upstreams.sort_by_key(|(upstream, _)| upstream.declared.is_none());
-                warn_of_size(zone, &memory, &loaded, log);
-                let left = master.load(&loaded, &process::clock());
-                if !left.is_empty() {
-                    state::keep_copy(Path::new(path), log);
-                }
-                memory.zone.durable().set_revision(memory.zone.revision());
-                Some((loaded.upstreams.len() - left.len(), left, "its state file"))
-            }),
+            None => read_file(zone, memory, cycle),
         };
         if let Some((upstreams, left, from)) = filled {
             log.write(
@@ -184,6 +174,15 @@ pub(crate) fn load(zone: &Zone, main: &Main, cycle: Cycle<'_>) {
             full(zone, &left, log);
         }
     }
+    keep(zone, memory);
+    if memory.fresh
+        && zone.state.is_none()
+        && process::inherited()
+        && cycle.old_zone(&zone.name).is_none()
+    {
+        let text = "has no state file: what the old nginx changed at run time is not here";
+        log.write(Level::Warn, 0, format_args!("peerage zone \"{}\" {text}", zone.name));
+    }
     let merged = master.merge(&main.declared(zone), &process::clock(), &mut wait);
     report(zone, &merged, log);
     audit::write(&zone.name, &merged.said);
@@ -195,6 +194,49 @@ pub(crate) fn load(zone: &Zone, main: &Main, cycle: Cycle<'_>) {
             0,
             format_args!("peerage zone \"{}\" is busy, a worker will merge it", zone.name),
         );
+    }
+}
+
+/// Fills a new zone from its state file: how many upstreams it has, and those that did not fit.
+fn read_file(
+    zone: &Zone,
+    memory: Memory,
+    cycle: Cycle<'_>,
+) -> Option<(usize, Vec<UpstreamName>, &'static str)> {
+    let (path, log) = (Path::new(zone.state.as_ref()?), cycle.log());
+    let durable = memory.zone.durable();
+    durable.moves_to(path.as_os_str().as_encoded_bytes());
+    // Before it is read: what somebody writes meanwhile is seen later.
+    durable.set_seen(state::seen(path));
+    let Found { mut loaded, is_damaged } = state::load(path, cycle.user(), log)?;
+    // If not all fits, then what blocks name.
+    loaded.upstreams.sort_by_key(|(upstream, _)| upstream.declared.is_none());
+    warn_of_size(zone, &memory, &loaded, log);
+    let left = memory.zone.as_master(process::pid()).load(&loaded, &process::clock());
+    if !left.is_empty() {
+        state::keep_copy(path, &loaded, log);
+    }
+    durable.set_revision(memory.zone.revision());
+    if is_damaged {
+        memory.zone.ask_snapshot();
+    }
+    Some((loaded.upstreams.len() - left.len(), left, "its state file"))
+}
+
+/// Settles who is asked before the zone is changed: nobody where no file is written, else the one
+/// who writes it.
+fn keep(zone: &Zone, memory: Memory) {
+    let durable = memory.zone.durable();
+    let Some(path) = zone.state.as_ref().filter(|_| zone.flush != Flush::Off).map(Path::new) else {
+        return durable.set_lead(Lead::Free);
+    };
+    if durable.lead() == Lead::Free {
+        durable.set_lead(Lead::Waiting);
+    }
+    if durable.moves_to(path.as_os_str().as_encoded_bytes()) {
+        // What is there is not this zone's, and is replaced.
+        durable.set_seen(state::seen(path));
+        memory.zone.ask_snapshot();
     }
 }
 

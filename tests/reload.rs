@@ -157,7 +157,7 @@ fn write_on_a_connection_of_before_the_reload_reaches_the_live_zone() {
         api.server("app", "127.0.0.1:1002");
     }
     api.ok("POST", "zones/main/flush", None);
-    assert!(fs::read_to_string(nginx.path("main.json")).unwrap().contains("127.0.0.1:1001"));
+    assert!(written(&nginx.path("main.json")).contains("127.0.0.1:1001"));
     drop((begun, idle));
     nginx.settled(1);
     api.server("app", "127.0.0.1:1001");
@@ -193,7 +193,7 @@ fn write_through_an_old_worker_after_the_zone_grew_is_refused_not_lost() {
     assert_eq!(held.reply().unwrap().status, 200);
     drop((begun, held));
     nginx.settled(1);
-    assert!(fs::read_to_string(nginx.path("main.json")).unwrap().contains("127.0.0.1:1003"));
+    assert!(written(&nginx.path("main.json")).contains("127.0.0.1:1003"));
 }
 
 #[test]

@@ -33,6 +33,14 @@ pub(super) fn problem(problem: &Problem) -> Answer {
 
 /// The answer with the revision that it speaks of.
 pub(super) fn at_revision(mut answer: Answer, revision: u64) -> Answer {
-    answer.headers.push(("Peerage-Revision", revision.to_string()));
+    answer.headers.push((REVISION, revision.to_string()));
     answer
 }
+
+/// The revision that an answer speaks of.
+pub(super) fn revision(answer: &Answer) -> Option<u64> {
+    let header = answer.headers.iter().find(|(name, _)| *name == REVISION);
+    header.and_then(|(_, value)| value.parse().ok())
+}
+
+const REVISION: &str = "Peerage-Revision";

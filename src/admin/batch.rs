@@ -95,6 +95,7 @@ impl Batch {
         let checks = Checks { if_revision: self.if_revision, holds: &holds, dry_run: self.dry_run };
         match put_in_force(worker, &self.zone, r, &self.actor, &self.ops, &checks) {
             BatchAttempt::Busy => write::later(&self.zone, since),
+            BatchAttempt::NotWriter => Turn::Answer(answer::problem(&write::not_writer())),
             BatchAttempt::Refused { op, error } => {
                 let problem = Problem::from(error);
                 Turn::Answer(answer::problem(&match self.what {

@@ -33,7 +33,7 @@ impl Flush {
         let memory = zone.memory().ok_or_else(super::no_place)?;
         let durable = memory.zone.durable();
         durable.want(memory.zone.revision());
-        worker::hurry(zone);
+        worker::wake_all();
         Ok(Self {
             zone: memory.zone,
             revision: memory.zone.revision(),

@@ -167,6 +167,7 @@ impl Import {
                 self.again = Some((op, since));
                 Ok(Next::Wait)
             }
+            BatchAttempt::NotWriter => Err(write::not_writer()),
             BatchAttempt::Refused { error, .. } => {
                 let place = format!("lines[{}]", self.lines.number);
                 Err(Problem::from(error).within(&place))

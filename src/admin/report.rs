@@ -7,7 +7,7 @@ use peerage_core::api::openapi;
 use peerage_core::merge::Conflict;
 use peerage_core::name::UpstreamName;
 use peerage_core::time::iso;
-use peerage_zone::Worker;
+use peerage_zone::{Lead, Worker};
 use serde::Serialize;
 
 use super::{answer, build, flush};
@@ -122,6 +122,9 @@ struct State<'a> {
     file: &'a str,
     /// Whether it is written at all.
     written: bool,
+    /// `writes`; `follows` another nginx that writes it; `waits` to know; `reads` it at start only.
+    role: &'static str,
+    epoch: u64,
     durable_revision: u64,
     /// Revisions that are in force and not on the disk.
     lag: u64,
@@ -151,6 +154,13 @@ pub(super) fn zone(zone: &Zone) -> Result<Answer, Problem> {
     let state = zone.state.as_deref().map(|file| State {
         file,
         written: zone.flush != Flush::Off,
+        role: match durable.lead() {
+            Lead::Free => "reads",
+            Lead::Leads => "writes",
+            Lead::Waiting => "waits",
+            Lead::Follows => "follows",
+        },
+        epoch: durable.epoch(),
         durable_revision: durable.revision(),
         lag: report.revision.saturating_sub(durable.revision()),
         writer: Some(durable.owner()).filter(|&pid| pid != 0),

@@ -76,6 +76,7 @@ impl Write {
         let holds = |now: Option<&Upstream>| self.guard.check(now, self.sel()).is_ok();
         match worker.change_if(&self.name, &self.change, &env, &holds) {
             Attempt::Busy => later(&self.zone, since),
+            Attempt::NotWriter => Turn::Answer(answer::problem(&not_writer())),
             Attempt::Refused(error) => Turn::Answer(answer::problem(&error.into())),
             Attempt::Unmet(now) => match self.guard.check(now.as_deref(), self.sel()) {
                 Ok(()) => later(&self.zone, since),
@@ -256,6 +257,11 @@ pub(super) fn later(zone: &Zone, since: u64) -> Turn {
         return Turn::Wait(1);
     }
     Turn::Answer(answer::problem(&Problem::new(Code::Busy, "another writer holds the zone")))
+}
+
+/// The answer where another master writes the state file.
+pub(super) fn not_writer() -> Problem {
+    Problem::new(Code::NotWriter, "another master writes the state file of this zone")
 }
 
 /// The answer where the zone is full, with one line a minute in the log.

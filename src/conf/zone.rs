@@ -1,4 +1,4 @@
-//! `peerage_zone name size [state=file] [flush=time|off] [orphans=time|off|forever]`.
+//! `peerage_zone name size [state=file] [flush=time|always|off] [orphans=time|off|forever]`.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -45,6 +45,8 @@ pub(crate) struct Memory {
 pub(crate) enum Flush {
     /// So many milliseconds after a change.
     After(u64),
+    /// Before the change is answered.
+    Always,
     /// Never: the file is read at start.
     Off,
 }
@@ -133,9 +135,7 @@ pub(crate) fn set(cf: &Conf<'_>) -> Result<(), Refused> {
                 put(&mut state, cf.full_name(path)?, word)?;
             }
             ("flush", Some("off")) => put(&mut flush, Flush::Off, word)?,
-            ("flush", Some("always")) => {
-                return Err(words::invalid(DIRECTIVE, word, "not supported in this version"));
-            }
+            ("flush", Some("always")) => put(&mut flush, Flush::Always, word)?,
             ("flush", Some(time)) => {
                 put(&mut flush, Flush::After(millis(word, time)?), word)?;
             }

@@ -16,6 +16,7 @@ pub(crate) mod fence;
 pub(crate) mod file;
 pub(crate) mod filter;
 pub(crate) mod global;
+pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod module;
 pub(crate) mod output;

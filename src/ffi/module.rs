@@ -44,6 +44,7 @@ pub(crate) static mut ngx_http_peerage_module: ngx_module_t = ngx_module_t {
     init_module: Some(init_module),
     init_process: Some(init_process),
     exit_process: Some(exit_process),
+    exit_master: Some(exit_master),
     ..ngx_module_t::default()
 };
 
@@ -208,6 +209,14 @@ callback! {
     {
         // SAFETY: nginx calls with the cycle that ends.
         module::leaving(unsafe { Cycle::from_raw(cycle) });
+    }
+}
+
+callback! {
+    fn exit_master(cycle: *mut ngx_cycle_t) -> (), or ();
+    {
+        // SAFETY: nginx calls with the cycle that ends.
+        module::ended(unsafe { Cycle::from_raw(cycle) });
     }
 }
 

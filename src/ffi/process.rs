@@ -5,8 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nginx_sys::{
-    NGX_PROCESS_SINGLE, NGX_PROCESS_WORKER, ngx_cached_time, ngx_exiting, ngx_last_process,
-    ngx_pid, ngx_process, ngx_process_slot, ngx_quit, ngx_terminate, ngx_test_config, ngx_worker,
+    NGX_PROCESS_SINGLE, NGX_PROCESS_WORKER, ngx_cached_time, ngx_exiting, ngx_inherited,
+    ngx_last_process, ngx_pid, ngx_process, ngx_process_slot, ngx_quit, ngx_terminate,
+    ngx_test_config, ngx_worker,
 };
 use peerage_zone::Clock;
 
@@ -34,6 +35,12 @@ pub(crate) fn role() -> Role {
 pub(crate) fn testing() -> bool {
     // SAFETY: a plain integer that nginx writes before it reads a configuration.
     unsafe { ngx_test_config != 0 }
+}
+
+/// Whether another master started this one and gave it its listening sockets: a binary upgrade.
+pub(crate) fn inherited() -> bool {
+    // SAFETY: a plain integer that nginx writes before it reads its first configuration.
+    unsafe { ngx_inherited != 0 }
 }
 
 /// Whether this worker is on its way out, at once or when its last request ends.

@@ -5,7 +5,7 @@
 //! wake-up keeps a timer as well.
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use nginx_sys::{
@@ -16,6 +16,7 @@ use nginx_sys::{
 use super::conf::OK;
 use super::fence;
 use super::global::Global;
+use super::process;
 
 struct State {
     fds: RefCell<Vec<OwnedFd>>,
@@ -101,6 +102,24 @@ pub(crate) fn all() {
         // SAFETY: eight readable bytes, as an eventfd takes. It fails only when the counter is
         // full: then whoever listens has been woken already.
         unsafe { libc::write(fd.as_raw_fd(), (&raw const one).cast(), 8) };
+    }
+}
+
+/// Wakes this process from another thread of it.
+pub(crate) struct Bell(RawFd);
+
+/// The bell of this process; `None` where it has no place.
+pub(crate) fn bell() -> Option<Bell> {
+    let fds = STATE.get().fds.borrow();
+    fds.get(process::slot()).map(|fd| Bell(fd.as_raw_fd()))
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        let one = 1_u64;
+        // SAFETY: eight readable bytes; the descriptor stays open as long as the process, and it
+        // fails only when the counter is full: then the process has been woken already.
+        unsafe { libc::write(self.0, (&raw const one).cast(), 8) };
     }
 }
 

@@ -25,6 +25,7 @@ pub struct Conf {
     prefix: Arc<TempDir>,
     pub(super) workers: usize,
     pub(super) single: bool,
+    pub(super) daemon: bool,
     pub(super) allowed: Vec<String>,
     pub(super) under: Vec<String>,
     pub(super) env: Vec<(String, String)>,
@@ -51,6 +52,7 @@ impl Conf {
             prefix: Arc::new(prefix),
             workers: 1,
             single: false,
+            daemon: false,
             allowed: Vec::new(),
             under: Vec::new(),
             env: Vec::new(),
@@ -107,6 +109,12 @@ impl Conf {
     /// One process, no master: for valgrind and callgrind.
     pub fn single(mut self) -> Self {
         self.single = true;
+        self
+    }
+
+    /// Detached from the story's process, as distributions run it: only then does nginx take USR2.
+    pub fn daemon(mut self) -> Self {
+        self.daemon = true;
         self
     }
 
@@ -228,8 +236,9 @@ impl Conf {
             text += "user root;\n";
         }
         text += &format!(
-            "daemon off;\nmaster_process {};\nworker_processes {};\npid {prefix}/nginx.pid;\n\
+            "daemon {};\nmaster_process {};\nworker_processes {};\npid {prefix}/nginx.pid;\n\
              error_log {prefix}/logs/{log} {};\n{}\nevents {{ {} }}\nhttp {{\n    access_log off;\n",
+            if self.daemon { "on" } else { "off" },
             if self.single { "off" } else { "on" },
             self.workers,
             self.level,

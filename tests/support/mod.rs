@@ -18,6 +18,7 @@ mod process;
 pub mod saved;
 mod state;
 mod tls;
+mod upgrade;
 mod wait;
 
 pub use api::Api;
@@ -28,7 +29,7 @@ pub use load::{Load, Report, Running, hit};
 pub use nginx::{Nginx, Worker};
 pub use ports::Port;
 pub use process::{Signal, alive, cpu_ticks, descriptors, rss_kb, signal, stopped};
-pub use state::{crc32c, files, identity, sealed};
+pub use state::{crc32c, files, identity, sealed, whole, written};
 pub use tls::Certificate;
 pub use wait::{eventually, holds_for, let_pass, within};
 

@@ -21,8 +21,10 @@ use super::wait::{eventually, within};
 /// the story when the error log holds an [alert], [emerg] or [crit] that the story did not allow.
 #[derive(Debug)]
 pub struct Nginx {
-    conf: Conf,
+    pub(super) conf: Conf,
     child: Option<Child>,
+    /// Process group of all of it, 0 while it is stopped.
+    group: u32,
 }
 
 /// A worker process.
@@ -50,7 +52,7 @@ impl Nginx {
     }
 
     pub(super) fn launch(conf: Conf) -> Result<Self, String> {
-        let mut nginx = Self { conf, child: None };
+        let mut nginx = Self { conf, child: None, group: 0 };
         nginx.try_start()?;
         Ok(nginx)
     }
@@ -65,7 +67,7 @@ impl Nginx {
 
     /// Like [`Nginx::start`]; `Err` has what nginx wrote when it did not start.
     pub fn try_start(&mut self) -> Result<(), String> {
-        assert!(self.child.is_none(), "nginx is running already");
+        assert!(self.group == 0, "nginx is running already");
         self.conf.write();
         let prefix = self.conf.prefix();
         fs::remove_file(prefix.join("nginx.pid")).ok(); // there is one only after a kill
@@ -77,13 +79,19 @@ impl Nginx {
         command.args(["-e", "logs/error.log", "-c", "conf/nginx.conf"]);
         command.envs(self.conf.env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
-        self.child = Some(process::spawn(command).map_err(|e| e.to_string())?);
+        let child = process::spawn(command).map_err(|e| e.to_string())?;
+        self.group = child.id();
+        self.child = Some(child);
+        if let Err(text) = self.detach() {
+            self.group = 0;
+            return Err(text);
+        }
         let ready =
             within(START, || self.exited().map(Err).or_else(|| self.ready().then_some(Ok(()))));
         match ready {
             Some(Ok(())) => Ok(()),
             Some(Err(status)) => {
-                self.child = None;
+                (self.child, self.group) = (None, 0);
                 Err(format!("{status}\n{}", self.log("stderr.log")))
             }
             None => {
@@ -161,7 +169,7 @@ impl Nginx {
         let status = within(limit, || self.exited());
         let gone = status.is_some() && within(limit, || process::group(group).is_empty()).is_some();
         if gone {
-            self.child = None;
+            (self.child, self.group) = (None, 0);
             return status;
         }
         self.kill();
@@ -170,10 +178,15 @@ impl Nginx {
 
     /// SIGKILL for master and workers at once, as a crash of the machine.
     pub fn kill(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
-        process::signal_group(child.id(), Signal::KILL);
-        child.wait().ok(); // it has been killed
-        within(STOP, || process::group(child.id()).is_empty());
+        let group = std::mem::take(&mut self.group);
+        if group == 0 {
+            return;
+        }
+        process::signal_group(group, Signal::KILL);
+        if let Some(mut child) = self.child.take() {
+            child.wait().ok(); // it has been killed
+        }
+        within(STOP, || process::group(group).is_empty());
     }
 
     /// Stop and start, by QUIT.
@@ -298,17 +311,36 @@ impl Nginx {
     }
 
     fn exited(&mut self) -> Option<ExitStatus> {
-        self.child.as_mut()?.try_wait().ok()?
+        match self.child.as_mut() {
+            Some(child) => child.try_wait().ok()?,
+            None => process::group(self.group()).is_empty().then(ExitStatus::default),
+        }
     }
 
-    fn group(&self) -> u32 {
-        self.child.as_ref().expect("nginx is running").id()
+    /// Waits until a daemon has detached itself: it leads a group of its own then.
+    fn detach(&mut self) -> Result<(), String> {
+        let Some(child) = self.child.as_mut().filter(|_| self.conf.daemon) else { return Ok(()) };
+        let status = child.wait().map_err(|e| e.to_string())?;
+        self.child = None;
+        if !status.success() {
+            return Err(format!("{status}\n{}", self.log("stderr.log")));
+        }
+        let file = self.conf.prefix().join("nginx.pid");
+        let pid = within(START, || fs::read_to_string(&file).ok()?.trim().parse().ok());
+        self.group = pid.ok_or("no pid file")?;
+        Ok(())
+    }
+
+    /// The process group of all of it, new masters included.
+    pub(super) fn group(&self) -> u32 {
+        assert!(self.group != 0, "nginx is running");
+        self.group
     }
 }
 
 impl Drop for Nginx {
     fn drop(&mut self) {
-        if self.child.is_some() {
+        if self.group != 0 {
             self.stop_within(Duration::from_secs(2), Signal::TERM);
         }
         let alerts = self.alerts();

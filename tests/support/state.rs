@@ -3,6 +3,12 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::nginx::Nginx;
+use super::wait::eventually;
 
 /// A line of a state file: the data in its checksum.
 pub fn sealed(data: &str) -> String {
@@ -13,6 +19,22 @@ pub fn sealed(data: &str) -> String {
 pub fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
     !bytes.iter().fold(!0, |crc: u32, &b| (0..8).fold(crc ^ u32::from(b), |crc, _| step(crc)))
+}
+
+/// All that a state file and its journals say.
+pub fn written(state: &Path) -> String {
+    let name = state.file_name().expect("a file").to_string_lossy().into_owned();
+    let journals = files(state.parent().expect("a directory"), &format!("{name}.journal-"));
+    let all = journals.into_iter().chain([state.to_owned()]);
+    all.filter_map(|file| fs::read_to_string(file).ok()).collect()
+}
+
+/// Has a running nginx write a whole snapshot; its log must be allowed to say so.
+pub fn whole(nginx: &Nginx, state: &Path) {
+    eventually(Duration::from_secs(10), || fs::remove_file(state).is_ok());
+    nginx.api().ok("PUT", "upstreams/whole", Some(&json!({"servers": []})));
+    nginx.api().ok("DELETE", "upstreams/whole", None);
+    eventually(Duration::from_secs(10), || nginx.api().post("zones/main/flush").0 == 200);
 }
 
 /// The files of a directory whose name begins so.

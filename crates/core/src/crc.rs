@@ -2,7 +2,12 @@
 
 /// The checksum of some bytes.
 pub fn crc32c(bytes: &[u8]) -> u32 {
-    let mut crc = !0u32;
+    extend(0, bytes)
+}
+
+/// The checksum of what has the checksum `sum`, followed by these bytes.
+pub fn extend(sum: u32, bytes: &[u8]) -> u32 {
+    let mut crc = !sum;
     let (chunks, rest) = bytes.as_chunks::<8>();
     for chunk in chunks {
         let word = u64::from_le_bytes(*chunk) ^ u64::from(crc);
@@ -66,6 +71,8 @@ mod tests {
         ];
         for (bytes, sum) in table {
             assert_eq!(crc32c(bytes), sum);
+            let (before, after) = bytes.split_at(bytes.len() / 3);
+            assert_eq!(extend(crc32c(before), after), sum);
         }
     }
 }

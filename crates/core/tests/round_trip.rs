@@ -4,9 +4,10 @@ mod support;
 
 use peerage_core::api::render::{self, Answer, Line};
 use peerage_core::counters::Counters;
+use peerage_core::damage::DamageKind;
 use peerage_core::record;
 use peerage_core::server::{Admin, AdminState, Origin, Server};
-use peerage_core::snapshot::{self, DamageKind, Header, Loaded, Writer};
+use peerage_core::snapshot::{self, Header, Loaded, Writer};
 use peerage_core::state::Live;
 use peerage_core::upstream::Upstream;
 use proptest::prelude::*;
@@ -175,7 +176,7 @@ fn a_state_file_is_lines_that_people_can_read() {
     let text = String::from_utf8(file(&[world.app.unwrap()])).unwrap();
     let lines: Vec<&str> = text.lines().map(|line| &line[18..]).collect();
     let expected = [
-        r#""data":{"format":1,"zone":"main","revision":812,"next_id":99,"time":"2026-11-29T21:05:07Z"}}"#,
+        r#""data":{"format":2,"zone":"main","revision":812,"next_id":99,"time":"2026-11-29T21:05:07Z"}}"#,
         r#""data":{"upstream":"app","revision":800,"origin":"config","declared":{},"removed":[{"server":"10.0.0.2:80","declared":{}}],"servers":[{"id":1,"server":"10.0.0.1:80","weight":3,"admin":{"state":"down","since":1795986307000,"reason":"disk","by":"ci","from":"10.1.1.1"},"declared":{"weight":3}}]}}"#,
         r#""data":{"end":1,"servers":1}}"#,
     ];
@@ -239,9 +240,21 @@ fn lines_that_are_whole_but_out_of_place_are_damage() {
 }
 
 #[test]
+fn a_file_of_format_1_is_read() {
+    let loaded = snapshot::read(include_bytes!("recorded/format-1.json"));
+    assert_eq!(loaded.damage, None);
+    let header = Header { format: 1, ..Header::new("main", 812, 99, 1_795_986_307_000) };
+    assert_eq!(loaded.header, Some(header));
+    assert_eq!((loaded.hosts.iter().count(), loaded.hosts_revision), (1, 0));
+    let [(app, 800)] = &loaded.upstreams[..] else { panic!("{:?}", loaded.upstreams) };
+    assert_eq!((app.servers[0].id, app.servers[0].params.weight), (1, Some(3)));
+    assert_eq!(app.removed.len(), 1);
+}
+
+#[test]
 fn a_later_format_is_left_alone() {
     let mut out = Vec::new();
-    let header = Header { format: 2, ..Header::new("main", 1, 1, 0) };
+    let header = Header { format: 3, ..Header::new("main", 1, 1, 0) };
     Writer::begin(&mut out, &header).end(&mut out);
     let loaded = snapshot::read(&out);
     assert_eq!(loaded.header, None);

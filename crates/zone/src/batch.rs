@@ -13,11 +13,12 @@ use peerage_core::upstream::Upstream;
 use peerage_shm::Ref;
 
 use crate::change::{Env, Mark, created, is_privileged, shorten};
-use crate::commit::{Batch as Plans, Plan, Unfit};
+use crate::commit::{Batch as Plans, Plan, Revision, Unfit};
 use crate::events::told;
 use crate::hosts::StoredHosts;
+use crate::journal;
 use crate::layout::{Table, Up, get, root, set};
-use crate::stored::Stored;
+use crate::stored::{Stored, Unread};
 use crate::trace::Reachable;
 use crate::worker::Worker;
 use crate::zone::Zone;
@@ -63,6 +64,8 @@ pub enum BatchAttempt {
     Done(Box<Batch>),
     /// Somebody else writes: try again a little later.
     Busy,
+    /// Another master writes the state file: the change is to be asked of that one, or later.
+    NotWriter,
     /// It does not fit.
     NoRoom {
         /// Bytes it needs.
@@ -165,11 +168,19 @@ impl Worker {
     pub fn batch(&self, ops: &[Op], env: &Env<'_>, checks: &Checks<'_>) -> BatchAttempt {
         let mut brief = false;
         for _ in 0..RACES {
+            // Nothing is said of a state that is another's, unless it is only looked at.
+            if let Some(barred) = self.barred().filter(|_| !checks.dry_run) {
+                return barred;
+            }
             let mut draft = match self.draft(ops, env, checks) {
                 Ok(draft) => draft,
                 Err(attempt) => return *attempt,
             };
             let changes_hosts = draft.next_hosts != draft.hosts.hosts;
+            if !changes_hosts {
+                // What was set on a host and taken back covers nobody.
+                draft.work.values_mut().for_each(|work| work.covered = false);
+            }
             let changed = changes_hosts || draft.work.values().any(Work::is_changed);
             if !changed || checks.dry_run {
                 if self.zone().is_moved() {
@@ -204,14 +215,14 @@ impl Worker {
                 now: env.clock.msec,
                 events: draft.events(&env.actor),
                 privileged: brief,
-                revision: None,
+                revision: Revision::Next(draft.changes()),
             };
             let trace = Reachable(*self.zone());
             let Ok(mut writer) = self.zone().shared().try_write(self.pid(), &trace) else {
                 return BatchAttempt::Busy;
             };
-            if self.zone().is_moved() {
-                return BatchAttempt::Busy;
+            if let Some(barred) = self.barred() {
+                return barred;
             }
             writer.collect();
             match self.zone().commit(&mut writer, &plans) {
@@ -221,6 +232,10 @@ impl Worker {
                     drop(writer);
                     drop(plans);
                     self.say(committed.said);
+                    // Where the zone was handed over meanwhile, the change may be lost with it.
+                    if let Some(barred) = self.barred() {
+                        return barred;
+                    }
                     let done = draft.end(committed.revision, true, committed.epoch);
                     return BatchAttempt::Done(Box::new(done));
                 }
@@ -299,16 +314,7 @@ impl Worker {
         if draft.work.contains_key(name) {
             return Ok(());
         }
-        let stored = {
-            let _section = self.enter();
-            let up = self.zone().find(name.as_str().as_bytes());
-            up.filter(|up| up.table(self.zone()).is_some()).map(|up| self.zone().load(up))
-        };
-        let stored = match stored {
-            Some(None) => return Err(Box::new(BatchAttempt::Busy)),
-            Some(stored) => stored,
-            None => None,
-        };
+        let stored = self.stored(name).map_err(|Unread| Box::new(BatchAttempt::Busy))?;
         let now = stored.as_ref().map(|stored| stored.upstream.clone());
         if !(checks.holds)(name, now.as_ref()) {
             let upstream = now.map(Box::new);
@@ -418,6 +424,14 @@ impl Draft {
         let hosts = event::of_hosts(&self.hosts.hosts, &self.next_hosts, actor);
         events.extend(hosts.iter().map(event::Event::to_bytes));
         events
+    }
+
+    /// What the journal says of the batch.
+    fn changes(&self) -> Vec<u8> {
+        let ends = self.work.values().map(|work| (work.before(), work.now.as_ref()));
+        let changed: Vec<_> = ends.filter(|(before, after)| before != after).collect();
+        let hosts = (self.next_hosts != self.hosts.hosts).then_some(&self.next_hosts);
+        journal::changes(&changed, hosts)
     }
 
     /// Tables of upstreams with a server on the host are made anew.

@@ -50,6 +50,8 @@ pub enum Attempt {
     },
     /// Somebody else writes: try again a little later.
     Busy,
+    /// Another master writes the state file, see [`BatchAttempt::NotWriter`].
+    NotWriter,
     /// It cannot be done.
     Refused(ChangeError),
     /// What the caller asked for does not hold; the upstream is as it was found.
@@ -99,6 +101,7 @@ impl Worker {
         let checks = Checks { holds: &|_, upstream| holds(upstream), ..Checks::NONE };
         match self.batch(&[op], env, &checks) {
             BatchAttempt::Busy | BatchAttempt::Stale { .. } => Attempt::Busy,
+            BatchAttempt::NotWriter => Attempt::NotWriter,
             BatchAttempt::NoRoom { need, free } => Attempt::NoRoom { need, free },
             BatchAttempt::Refused { error, .. } => Attempt::Refused(error),
             BatchAttempt::Unmet { upstream, .. } => Attempt::Unmet(upstream),

@@ -22,7 +22,7 @@ use crate::layout::{Blob, Entry, Peer, Table, TableHead, Up, get, pack, root, se
 use crate::retired::Retired;
 use crate::room::Room;
 use crate::size;
-use crate::sketch::{NewPeer, Sketch};
+use crate::sketch::{NewPeer, Same, Sketch};
 use crate::stored::Stored;
 use crate::turn;
 use crate::zone::Zone;
@@ -48,8 +48,15 @@ pub(crate) struct Batch<'a> {
     pub(crate) events: Vec<Vec<u8>>,
     /// May use the reserve: it must not fail for lack of room.
     pub(crate) privileged: bool,
-    /// The revision to give, where it is known (state file); else the next one.
-    pub(crate) revision: Option<u64>,
+    pub(crate) revision: Revision,
+}
+
+/// The revision that a batch gets.
+pub(crate) enum Revision {
+    /// The next one, with what the journal says of it.
+    Next(Vec<u8>),
+    /// The state file's, where it all stands already.
+    Known(u64),
 }
 
 impl Prepared {
@@ -86,8 +93,19 @@ impl Zone {
         stored: Option<&Stored>,
         hosts: &Hosts,
     ) -> Prepared {
+        self.prepare_by(Same::Id, next, stored, hosts)
+    }
+
+    /// The same where it is told by what a server is one that is stored.
+    pub(crate) fn prepare_by(
+        &self,
+        same: Same,
+        next: &Upstream,
+        stored: Option<&Stored>,
+        hosts: &Hosts,
+    ) -> Prepared {
         let uid = stored.map_or_else(|| self.fresh_uid(), |stored| stored.up.uid());
-        Prepared { sketch: Sketch::new(next, stored, hosts, self.region()), uid }
+        Prepared { sketch: Sketch::new(same, next, stored, hosts, self.region()), uid }
     }
 }
 
@@ -127,7 +145,10 @@ impl Zone {
         if !self.is_fresh(batch) {
             return Err(Unfit::Stale);
         }
-        let revision = batch.revision.unwrap_or_else(|| get(self.root(root::REVISION)) + 1);
+        let revision = match batch.revision {
+            Revision::Next(_) => get(self.root(root::REVISION)) + 1,
+            Revision::Known(revision) => revision,
+        };
         if let ([Plan { next: None, stored: Some(stored), .. }], None) =
             (&batch.plans[..], batch.next_hosts)
         {
@@ -186,15 +207,24 @@ impl Zone {
         if let Some(until) = batch.next_hosts.and_then(|(hosts, _)| hosts.next_expiry()) {
             self.root(root::NEXT_TTL).fetch_min(until, Ordering::SeqCst);
         }
+        if let Revision::Known(_) = batch.revision {
+            built.iter().for_each(|built| rename(built, self.region()));
+        }
         let said = self.append(writer, revision, batch.now, &batch.events);
+        let noted = self.note(writer, revision, &batch.revision);
+        point!("journal.written");
         if built.len() == 1 && hosts.is_none() {
             self.publish_one(writer, &built[0]);
-            if batch.revision.is_none() {
+            if let Revision::Next(_) = batch.revision {
                 self.root(root::REVISION).store(revision, Ordering::SeqCst);
             }
         } else {
             self.publish_all(writer, &built, hosts, revision);
         }
+        point!("journal.in_force");
+        self.tell(writer, noted);
+        point!("journal.told");
+        batch::settle(self, built.iter().map(|built| built.up));
         for built in &built {
             if let Some(sketch) = built.sketch {
                 adjust(built, self.region(), sketch, batch.now);
@@ -258,9 +288,9 @@ impl Zone {
             writer.publish(self.root(root::HOSTS_NEXT), blob.word());
         }
         point!("batch.pending");
-        writer.publish(self.root(root::REVISION), revision);
+        // A file's revision may be an old one.
+        writer.publish(self.root(root::REVISION), revision.max(get(self.root(root::REVISION))));
         point!("batch.committed");
-        batch::settle(self, all.iter().map(|built| built.up));
     }
 
     fn build_tomb(
@@ -360,9 +390,16 @@ impl Zone {
             .limbo(retired.blocks.len() + retired.peers.len())
             .ok_or(Unfit::NoRoom { need: 32, free })?;
         let said = self.append(writer, revision, batch.now, &batch.events);
+        let noted = self.note(writer, revision, &batch.revision);
+        point!("journal.written");
         self.unlink(stored.up);
         self.recount(Some(stored), None);
-        self.root(root::REVISION).store(revision, Ordering::SeqCst);
+        if let Revision::Next(_) = batch.revision {
+            self.root(root::REVISION).store(revision, Ordering::SeqCst);
+        }
+        point!("journal.in_force");
+        self.tell(writer, noted);
+        point!("journal.told");
         writer.set_reserve(self.kept_with(&[]));
         let epoch = writer.retire(limbo, &retired.blocks, &retired.peers);
         Ok(Committed { revision, epoch, said })
@@ -396,6 +433,18 @@ impl Zone {
         add(root::UPSTREAMS, u64::from(after.is_some()), u64::from(before.is_some()));
         add(root::SERVERS, u64::from(now), servers);
         add(root::TABLES, then, table);
+    }
+}
+
+/// Gives peers that stay the ids that the file has for their servers.
+///
+/// Before publication, for a writer that dies: whoever does its work again does this again.
+fn rename(built: &Built<'_>, region: &Region) {
+    let entries = built.sketch.iter().flat_map(|sketch| &sketch.entries);
+    for entry in entries {
+        if let Some(peer) = Peer::at(region, entry.entry.peer) {
+            peer.set_server_id(entry.server_id);
+        }
     }
 }
 

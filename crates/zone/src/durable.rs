@@ -2,12 +2,13 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::directory::hash;
 use crate::layout::root;
 use crate::zone::Zone;
 
 /// The words of a zone about its state file.
 #[derive(Clone, Copy)]
-pub struct Durable(Zone);
+pub struct Durable(pub(crate) Zone);
 
 impl Zone {
     /// What the zone knows of its state file.
@@ -57,6 +58,27 @@ impl Durable {
     /// Prolongs the owner's word.
     pub fn renew(self, until: u64) {
         self.0.root(root::FILE_LEASE).store(until, Release);
+    }
+
+    /// What told, when the file was read, whether anybody writes it afterwards.
+    pub fn seen(self) -> u64 {
+        self.0.root(root::FILE_SEEN).load(Acquire)
+    }
+
+    /// Says what the file looked like when it was read.
+    pub fn set_seen(self, seen: u64) {
+        self.0.root(root::FILE_SEEN).store(seen, Release);
+    }
+
+    /// Says where the file is; true where that is another place than before: nothing of the zone
+    /// is there yet.
+    pub fn moves_to(self, path: &[u8]) -> bool {
+        let place = u64::from(hash(path)) | 1 << 32;
+        let moved = self.0.root(root::FILE_PLACE).swap(place, AcqRel) != place;
+        if moved {
+            self.0.root(root::DURABLE).store(0, Release);
+        }
+        moved
     }
 
     /// errno of the last write if it failed, 0 = it did not.

@@ -1,22 +1,17 @@
-//! The last events, in a ring that everybody reads and the writer overwrites.
+//! The last events, in a ring of the zone.
 //!
-//! Positions count words since the zone was made and never come back; a word lies at its position
-//! modulo the ring's words. An entry is number, revision, time, length, and the bytes of a JSON
-//! object. The word after the last entry holds the next number, so that one store to `HEAD`
-//! publishes entries together with their numbers: a writer that dies before it has told nothing.
-//!
-//! `TAIL` is raised before words are overwritten. A reader copies an entry first and looks at
-//! `TAIL` afterwards: if the entry still lies before it, the copy is whole.
-
-use std::sync::atomic::fence;
+//! An entry is number, revision, time, and the bytes of a JSON object. The word behind the last
+//! entry holds the next number, so that one store to `HEAD` publishes entries together with their
+//! numbers.
 
 use peerage_core::change::Actor;
 use peerage_core::event;
 use peerage_core::upstream::Upstream;
-use peerage_shm::{AtomicU64, Ordering, Ref, Writer};
+use peerage_shm::{Ordering, Ref, Writer};
 
-use crate::layout::{granules, high, low, pack, root, words_of};
-use crate::size::ring_words;
+use crate::layout::root;
+use crate::ring::{Places, Ring};
+use crate::size::events_bytes;
 use crate::zone::Zone;
 
 /// An event with its number.
@@ -63,8 +58,7 @@ pub struct Gone {
 /// The events of a zone.
 #[derive(Clone, Copy)]
 pub struct Events {
-    zone: Zone,
-    words: &'static [AtomicU64],
+    ring: Ring<3>,
 }
 
 /// Reads events one after the other.
@@ -77,26 +71,17 @@ pub struct Reader {
 impl Zone {
     /// The last events.
     pub fn events(&self) -> Events {
-        let ring = self.root(root::EVENTS).load(Ordering::Acquire);
-        let words = self.region().words(Ref::from_raw(high(ring)), low(ring) as usize);
-        Events { zone: *self, words: words.unwrap_or_default() }
+        Events { ring: Ring::new(self, PLACES) }
     }
 
     /// Takes the ring, in a zone that is being laid out.
     pub(crate) fn lay_out_events(&self, writer: &mut Writer<'_>) -> Option<()> {
-        let words = ring_words(self.region().bytes());
-        let at = writer.alloc(granules(words))?;
-        for word in self.region().words(at, words)? {
-            word.store(0, Ordering::Relaxed);
-        }
-        self.root(root::EVENTS).store(pack(at.raw(), words as u32), Ordering::Release);
-        Some(())
+        self.lay_out_ring(writer, PLACES, events_bytes(self.region().bytes()))
     }
 
     /// The block of the ring, for the allocator's truth.
     pub(crate) fn events_block(&self) -> (Ref, u32) {
-        let ring = self.root(root::EVENTS).load(Ordering::Acquire);
-        (Ref::from_raw(high(ring)), granules(low(ring) as usize))
+        self.ring_block(PLACES)
     }
 
     /// Tells what came of a change, under the lock; `events` are JSON objects made beforehand.
@@ -109,12 +94,12 @@ impl Zone {
         now: u64,
         events: &[Vec<u8>],
     ) -> Vec<Said> {
-        let ring = self.events();
+        let kept = self.events();
         let mut told = Vec::with_capacity(events.len());
-        let mut seq = ring.next_seq(now);
+        let mut seq = kept.next_seq(now);
         for json in events {
             let said = Said { seq, revision, time: now, json: json.clone() };
-            if ring.put(&said).is_some() {
+            if kept.put(&said).is_some() {
                 told.push(said);
                 seq += 1;
             }
@@ -135,10 +120,9 @@ impl Events {
     /// Reads what comes from now on.
     pub fn now(self) -> Reader {
         loop {
-            let head = self.head();
-            let next = self.word(head);
-            fence(Ordering::Acquire);
-            if head >= self.tail() {
+            let head = self.ring.head();
+            let next = self.ring.word(head);
+            if self.ring.check(head).is_ok() {
                 return Reader { events: self, at: head, last: next.saturating_sub(1) };
             }
         }
@@ -154,15 +138,10 @@ impl Events {
             return Err(Gone { last: now.last });
         }
         'lapped: for _ in 0..RACES {
-            let mut reader = Reader { events: self, at: self.tail(), last: 0 };
+            let mut reader = Reader { events: self, at: self.ring.tail(), last: 0 };
             let mut first = true;
-            while reader.at < self.head() {
-                let number = self.word(reader.at);
-                let len = self.word(reader.at + LENGTH);
-                fence(Ordering::Acquire);
-                if reader.at < self.tail() {
-                    continue 'lapped;
-                }
+            while reader.at < self.ring.head() {
+                let Ok(([number, ..], next)) = self.ring.peek(reader.at) else { continue 'lapped };
                 if number > seq {
                     if first && number > seq + 1 && seq != 0 {
                         return Err(Gone { last: now.last });
@@ -171,7 +150,7 @@ impl Events {
                     return Ok(reader);
                 }
                 first = false;
-                reader.at += entry_words(len as usize);
+                reader.at = next;
             }
             // All there was is read.
             return Err(Gone { last: now.last });
@@ -179,8 +158,17 @@ impl Events {
         Err(Gone { last: self.last() })
     }
 
+    /// The number of the next event. The first one of a zone gets the time in microseconds: a zone
+    /// that is made anew goes on above the numbers of the one before it.
+    fn next_seq(self, now: u64) -> u64 {
+        match self.ring.word(self.ring.head()) {
+            0 => now.max(1).saturating_mul(1000),
+            next => next,
+        }
+    }
+
     /// Takes over what another zone's ring holds, in a zone that is being filled.
-    pub(crate) fn inherit(self, old: Self) {
+    pub(crate) fn inherit(self, zone: &Zone, old: Self) {
         let mut next = old.last() + 1;
         let mut reader = old.after(0).unwrap_or_else(|_| old.now());
         while let Ok(Some(said)) = reader.next_event() {
@@ -189,73 +177,18 @@ impl Events {
             }
         }
         // What did not fit is told too: numbers never go back.
-        if let Some(word) = self.from(self.head()).next().filter(|_| next > 1) {
+        if let Some(word) = self.ring.from(self.ring.head()).next().filter(|_| next > 1) {
             word.store(next.max(old.last() + 1), Ordering::Release);
         }
-        self.zone.root(root::SEQ).store(old.last(), Ordering::Release);
-    }
-
-    fn head(self) -> u64 {
-        self.zone.root(root::EVENTS_HEAD).load(Ordering::Acquire)
-    }
-
-    fn tail(self) -> u64 {
-        self.zone.root(root::EVENTS_TAIL).load(Ordering::Relaxed)
-    }
-
-    /// The words from a position on, once around.
-    fn from(self, at: u64) -> impl Iterator<Item = &'static AtomicU64> {
-        let start = (at % self.words.len().max(1) as u64) as usize;
-        let (before, after) = self.words.split_at(start);
-        after.iter().chain(before)
-    }
-
-    fn word(self, at: u64) -> u64 {
-        self.from(at).next().map_or(0, |word| word.load(Ordering::Relaxed))
-    }
-
-    /// The number of the next event. The first one of a zone gets the time in microseconds: a zone
-    /// that is made anew goes on above the numbers of the one before it.
-    fn next_seq(self, now: u64) -> u64 {
-        match self.word(self.head()) {
-            0 => now.max(1).saturating_mul(1000),
-            next => next,
-        }
+        zone.root(root::SEQ).store(old.last(), Ordering::Release);
     }
 
     /// Writes one entry and publishes it.
     fn put(self, said: &Said) -> Option<()> {
-        let need = entry_words(said.json.len());
-        // The next number lies behind the entry.
-        if need + 1 > self.words.len() as u64 {
-            return None;
-        }
-        let at = self.head();
-        self.make_room(at + need + 1);
-        let header = [said.seq, said.revision, said.time, said.json.len() as u64];
-        let (eights, rest) = said.json.as_chunks::<8>();
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        let last = (!rest.is_empty()).then_some(&last);
-        let text = eights.iter().chain(last).map(|&eight| u64::from_ne_bytes(eight));
-        let values = header.into_iter().chain(text).chain([said.seq + 1]);
-        for (word, value) in self.from(at).zip(values) {
-            word.store(value, Ordering::Relaxed);
-        }
-        self.zone.root(root::EVENTS_HEAD).store(at + need, Ordering::Release);
+        let first = [said.seq, said.revision, said.time];
+        let head = self.ring.write(first, &said.json, Some(said.seq + 1))?;
+        self.ring.publish(head);
         Some(())
-    }
-
-    /// Gives up entries that lie where words up to `end` will.
-    fn make_room(self, end: u64) {
-        let tail = self.zone.root(root::EVENTS_TAIL);
-        let (mut at, head) = (self.tail(), self.head());
-        while at < head && at + (self.words.len() as u64) < end {
-            at += entry_words(self.word(at + LENGTH) as usize);
-        }
-        tail.store(at.min(head), Ordering::Relaxed);
-        // Whoever sees a word written after this sees the tail.
-        fence(Ordering::Release);
     }
 }
 
@@ -267,48 +200,34 @@ impl Reader {
 
     /// Whether there is no event yet that was not read.
     pub fn is_at_end(&self) -> bool {
-        self.at >= self.events.head()
+        self.at >= self.events.ring.head()
     }
 
     /// The next event; `None`: there is none yet.
     pub fn next_event(&mut self) -> Result<Option<Said>, Gone> {
-        let ring = self.events;
-        if self.at >= ring.head() {
+        if self.is_at_end() {
             return Ok(None);
         }
-        let [seq, revision, time, len] = [0, 1, 2, LENGTH].map(|i| ring.word(self.at + i));
-        self.check()?;
-        let len = len as usize;
-        let mut json = Vec::with_capacity(len + 7);
-        for word in ring.from(self.at + HEADER).take(words_of(len)) {
-            json.extend(word.load(Ordering::Relaxed).to_ne_bytes());
-        }
-        json.truncate(len);
-        self.check()?;
-        self.at += entry_words(len);
+        let gone = |_| self.gone();
+        let ([seq, revision, time], json, next) = self.events.ring.read(self.at).map_err(gone)?;
+        self.at = next;
         self.last = seq;
         Ok(Some(Said { seq, revision, time, json }))
     }
 
     /// Whether what was copied, or comes next, is still there.
     pub fn check(&self) -> Result<(), Gone> {
-        fence(Ordering::Acquire);
-        if self.at < self.events.tail() {
-            return Err(Gone { last: self.events.last() });
-        }
-        Ok(())
+        self.events.ring.check(self.at).map_err(|_| self.gone())
+    }
+
+    fn gone(&self) -> Gone {
+        Gone { last: self.events.last() }
     }
 }
 
-/// Words of an entry of so many bytes.
-const fn entry_words(bytes: usize) -> u64 {
-    HEADER + words_of(bytes) as u64
-}
-
-/// Words before an entry's bytes.
-const HEADER: u64 = 4;
-/// The word that holds the length.
-const LENGTH: u64 = 3;
+/// Where the ring lies.
+const PLACES: Places =
+    Places { block: root::EVENTS, head: root::EVENTS_HEAD, tail: root::EVENTS_TAIL };
 /// How often a reader looks for its place while it is lapped.
 const RACES: usize = 16;
 
@@ -316,22 +235,11 @@ const RACES: usize = 16;
 mod tests {
     use std::sync::atomic::AtomicBool;
 
-    use peerage_shm::Region;
-
     use super::*;
-    use crate::trace::Reachable;
-    use crate::zone::Format;
-
-    fn zone(bytes: usize) -> Zone {
-        let words: Box<[AtomicU64]> = (0..bytes / 8).map(|_| AtomicU64::new(0)).collect();
-        let lock = Box::leak(Box::new(AtomicU64::new(0)));
-        let format = Format { build: 1, slots: 2, connections: 16 };
-        Zone::format(Region::new(Box::leak(words)), lock, &format).expect("it fits")
-    }
+    use crate::trial::{writer, zone};
 
     fn append(zone: &Zone, revision: u64, now: u64, texts: &[&str]) -> Vec<Said> {
-        let trace = Reachable(*zone);
-        let mut writer = zone.shared().try_write(1, &trace).expect("nobody else writes");
+        let mut writer = writer(zone);
         let texts: Vec<Vec<u8>> = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
         zone.append(&mut writer, revision, now, &texts)
     }
@@ -422,7 +330,7 @@ mod tests {
         let zone = zone(256 << 10);
         append(&zone, 1, 1, &["{\"a\":1}"]);
         // Dead between its words and the head.
-        let ring = zone.events();
+        let ring = zone.events().ring;
         let at = ring.head();
         ring.make_room(at + 20);
         for word in ring.from(at + 1).take(8) {
@@ -433,8 +341,7 @@ mod tests {
         // Dead between the head and the number in the root.
         zone.root(root::SEQ).store(1, Ordering::Relaxed);
         assert_eq!(append(&zone, 3, 1, &["{}"])[0].seq, 1002);
-        let trace = Reachable(zone);
-        let mut writer = zone.shared().try_write(1, &trace).expect("nobody else writes");
+        let mut writer = writer(&zone);
         assert_eq!(writer.check(), Ok(()));
     }
 }

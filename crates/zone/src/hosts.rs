@@ -73,8 +73,14 @@ impl Zone {
 impl Worker {
     /// The admin states of hosts.
     pub fn hosts(&self) -> Hosts {
+        self.hosts_at().0
+    }
+
+    /// The same with the revision of their last change.
+    pub fn hosts_at(&self) -> (Hosts, u64) {
         let _section = self.enter();
-        self.zone().stored_hosts().hosts
+        let stored = self.zone().stored_hosts();
+        (stored.hosts, stored.revision)
     }
 
     /// Servers on a host: upstream, id and address.

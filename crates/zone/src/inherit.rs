@@ -26,13 +26,19 @@ use crate::zone::{Format, Zone};
 ///
 /// Others are the new zone's own (where things lie, who writes now), or are raised to what the old
 /// zone had: see [`RAISED`].
-const KEPT: [usize; 6] = [
+const KEPT: [usize; 12] = [
     root::NO_ROOM,
     root::LOADED,
     root::DURABLE,
     root::FILE_ERROR,
     root::FILE_ERRORS,
     root::FILE_ERROR_AT,
+    root::LEAD,
+    root::FILE_EPOCH,
+    root::INSTANCE,
+    root::FILE_GENERATION,
+    root::FILE_SEEN,
+    root::FILE_PLACE,
 ];
 
 /// Words of the root that never go back.
@@ -104,6 +110,7 @@ impl Master {
         let loaded = Loaded {
             header: Some(header),
             hosts: contents.hosts,
+            hosts_revision: number(root::REVISION),
             upstreams: wanted.collect(),
             damage: None,
         };
@@ -111,7 +118,7 @@ impl Master {
         for stored in &contents.stored {
             self.inherit_live(old, stored);
         }
-        self.zone.events().inherit(old.events());
+        self.zone.events().inherit(&self.zone, old.events());
         for i in KEPT {
             set(self.zone.root(i), number(i));
         }

@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 mod address;
+mod adopt;
 mod batch;
 mod change;
 mod choice;
@@ -18,17 +19,22 @@ mod durable;
 mod events;
 mod hosts;
 mod inherit;
+pub mod journal;
 mod layout;
+mod lead;
 mod listing;
 mod live;
 mod master;
 mod pick;
 mod retired;
+mod ring;
 mod room;
 mod size;
 mod sketch;
 mod stored;
 mod trace;
+#[cfg(test)]
+mod trial;
 mod ttl;
 mod turn;
 mod worker;
@@ -37,6 +43,7 @@ mod zone;
 pub use peerage_shm::{AttachError, FormatError, Region, points};
 
 pub use crate::address::{Address, CHUNK};
+pub use crate::adopt::{Adopted, Adoptee, Unadopted};
 pub use crate::batch::{Batch, BatchAttempt, Checks, Op, OpResult, Touched};
 pub use crate::change::{Attempt, Drain, Env, Mark};
 pub use crate::choice::{Choice, Clock, Done, Fixed, NoPeer, Outcome, Target};
@@ -44,6 +51,7 @@ pub use crate::durable::Durable;
 pub use crate::events::{Events, Gone, Reader, Said};
 pub use crate::inherit::Inherited;
 pub use crate::layout::BUCKETS_MS;
+pub use crate::lead::Lead;
 pub use crate::listing::Cursor;
 pub use crate::live::Seen;
 pub use crate::master::{Master, Merged};

@@ -4,6 +4,7 @@
 //! lock no longer than it is told to: what it could not do, a worker does.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 
 use peerage_core::change::{Actor, Applied, Context};
 use peerage_core::declare::DeclaredUpstream;
@@ -11,12 +12,13 @@ use peerage_core::merge::{Conflict, merge};
 use peerage_core::name::UpstreamName;
 use peerage_core::server::Origin;
 use peerage_core::snapshot::Loaded;
-use peerage_core::upstream::Defaults;
+use peerage_core::upstream::{Defaults, Upstream};
 use peerage_shm::Writer;
 
 use crate::choice::Clock;
-use crate::commit::{Batch, Plan, Unfit};
+use crate::commit::{Batch, Plan, Revision, Unfit};
 use crate::events::{Said, told};
+use crate::journal;
 use crate::layout::{Table, get, root, set};
 use crate::trace::Reachable;
 use crate::worker::Worker;
@@ -84,9 +86,12 @@ impl Master {
         let Ok(mut writer) = self.zone.shared().try_write(self.pid, &trace) else {
             return loaded.upstreams.iter().map(|(upstream, _)| upstream.name.clone()).collect();
         };
+        let header = loaded.header.as_ref();
         // What was acknowledged is kept, in the reserve if need be.
         let privileged = whose == Whose::OldZone;
         if !loaded.hosts.is_empty() {
+            let revision =
+                header.map_or_else(|| self.zone.revision() + 1, |header| header.revision);
             let hosts = Batch {
                 plans: Vec::new(),
                 hosts: &self.zone.stored_hosts(),
@@ -94,7 +99,7 @@ impl Master {
                 now: clock.msec,
                 events: Vec::new(),
                 privileged,
-                revision: loaded.header.as_ref().map(|header| header.revision),
+                revision: Revision::Known(revision),
             };
             // A zone just laid out has room for them, or for nothing.
             let _ = self.zone.commit(&mut writer, &hosts);
@@ -111,20 +116,21 @@ impl Master {
                 now: clock.msec,
                 events: Vec::new(),
                 privileged,
-                revision: Some(*revision),
+                revision: Revision::Known(*revision),
             };
+            // Notes of what was retired take room too, which `fit` does not count.
+            writer.collect();
             if self.zone.commit(&mut writer, &plans).is_err() {
                 left.push(upstream.name.clone());
             }
             // Nobody reads yet.
             writer.collect();
         }
-        let header = loaded.header.as_ref();
         let next_id = header.map_or(next_id, |header| header.next_id.max(next_id));
         let revisions = loaded.upstreams.iter().map(|&(_, revision)| revision);
         let newest = revisions.fold(header.map_or(0, |header| header.revision), u64::max);
-        raise(&self.zone, root::NEXT_ID, next_id);
-        raise(&self.zone, root::REVISION, newest);
+        self.zone.raise_next_id(next_id);
+        self.zone.raise_revision(&mut writer, newest);
         left
     }
 
@@ -182,17 +188,9 @@ impl Master {
     ) {
         let up = self.zone.find(name.as_str().as_bytes());
         let stored = up.and_then(|up| self.zone.load(up));
-        let mut context = Context {
-            now: clock.msec,
-            actor: Actor::config(),
-            fresh_id: &mut || self.zone.fresh_id(),
-            eligible: &|_| true,
-            origin: Origin::Config,
-            named_by_block: declared.is_some(),
-            keyed: Defaults::default(),
-        };
         let current = stored.as_ref().map(|stored| &stored.upstream);
-        let (applied, conflicts) = merge(current, declared, &mut context);
+        let mut fresh_id = || self.zone.fresh_id();
+        let (applied, conflicts) = Zone::merged(current, declared, clock.msec, &mut fresh_id);
         merged.conflicts.extend(conflicts);
         let next = match applied {
             Applied::Same => return,
@@ -200,7 +198,8 @@ impl Master {
             Applied::Gone => None,
         };
         let hosts = self.zone.stored_hosts();
-        let events = told(stored.as_ref().map(|s| &s.upstream), next.as_ref(), &Actor::config());
+        let events = told(current, next.as_ref(), &Actor::config());
+        let changes = journal::changes(&[(current, next.as_ref())], None);
         let prepare = |next| self.zone.prepare(next, stored.as_ref(), &hosts.hosts);
         let next = next.as_ref().map(prepare);
         let plans = Batch {
@@ -210,7 +209,7 @@ impl Master {
             now: clock.msec,
             events,
             privileged: false,
-            revision: None,
+            revision: Revision::Next(changes),
         };
         match self.zone.commit(writer, &plans) {
             Ok(committed) => {
@@ -231,6 +230,32 @@ impl Master {
             .filter_map(|up| UpstreamName::parse(&String::from_utf8(up.name(region)).ok()?).ok())
             .filter(|name| !named.contains(name.as_str()))
             .collect()
+    }
+}
+
+impl Zone {
+    /// Says that what the state file holds up to this revision is in force.
+    pub(crate) fn raise_revision(&self, _writer: &mut Writer<'_>, revision: u64) {
+        self.root(root::REVISION).fetch_max(revision, Ordering::SeqCst);
+    }
+
+    /// What a load makes of an upstream as the state file has it, or the zone.
+    pub(crate) fn merged(
+        current: Option<&Upstream>,
+        declared: Option<&DeclaredUpstream>,
+        now: u64,
+        fresh_id: &mut dyn FnMut() -> u64,
+    ) -> (Applied, Vec<Conflict>) {
+        let mut context = Context {
+            now,
+            actor: Actor::config(),
+            fresh_id,
+            eligible: &|_| true,
+            origin: Origin::Config,
+            named_by_block: declared.is_some(),
+            keyed: Defaults::default(),
+        };
+        merge(current, declared, &mut context)
     }
 }
 

@@ -16,7 +16,7 @@ use peerage_shm::{Config, Region};
 use crate::directory::bucket_count;
 use crate::hosts;
 use crate::layout::{Blob, Peer, Table, Up, granules};
-use crate::sketch::{Sketch, brief_order_words};
+use crate::sketch::{Same, Sketch, brief_order_words};
 use crate::stored::Stored;
 use crate::turn::order_words;
 use crate::zone::{Format, Report};
@@ -45,7 +45,7 @@ impl Need {
     pub fn of<'a>(upstreams: impl IntoIterator<Item = &'a Upstream>, hosts: &Hosts) -> Self {
         let (mut content, mut tables, mut servers) = (hosts_granules(hosts), 0, 0);
         for upstream in upstreams {
-            let sketch = Sketch::new(upstream, None, hosts, &Region::new(&[]));
+            let sketch = Sketch::new(Same::Id, upstream, None, hosts, &Region::new(&[]));
             content += record_granules(&upstream.name) + sketch.granules();
             tables += sketch.second_table();
             servers += u64::from(sketch.servers);
@@ -63,7 +63,7 @@ impl Format {
     /// Bytes of a region of that size that are given out when it is laid out, for good.
     pub fn fixed(&self, region: u64) -> u64 {
         let bytes = usize::try_from(region).unwrap_or(usize::MAX);
-        let blocks = [bucket_count(bytes), ring_words(bytes)];
+        let blocks = [bucket_count(bytes), events_bytes(bytes) / 8, journal_bytes(bytes) / 8];
         let blocks: u64 = blocks.into_iter().map(|words| u64::from(granules(words))).sum();
         self.config().laid_out(bytes) as u64 + blocks * GRANULE
     }
@@ -130,9 +130,14 @@ pub(crate) fn hosts_granules(hosts: &Hosts) -> u64 {
     hosts::granules(Blob { len, ..Blob::default() }).into()
 }
 
-/// Words of the ring of events: 1/32 of the zone, within bounds.
-pub(crate) fn ring_words(zone_bytes: usize) -> usize {
-    (zone_bytes / 32).clamp(8 << 10, 1 << 20) / 8
+/// Bytes of the ring of events: 1/32 of the zone, within bounds.
+pub(crate) fn events_bytes(zone_bytes: usize) -> usize {
+    (zone_bytes / 32).clamp(8 << 10, 1 << 20)
+}
+
+/// Bytes of the journal's ring: 1/16 of the zone, at most 4 MiB; a very small zone does without.
+pub(crate) fn journal_bytes(zone_bytes: usize) -> usize {
+    if zone_bytes < 60 << 10 { 0 } else { (zone_bytes / 16).next_multiple_of(32).min(4 << 20) }
 }
 
 /// Granules that changes out of the reserve take for an upstream of so many entries, whose order

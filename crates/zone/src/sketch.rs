@@ -1,5 +1,6 @@
 //! A table before it has a place: everything that a change needs, computed outside the lock.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use peerage_core::addr::ServerAddr;
@@ -59,6 +60,7 @@ pub(crate) enum NewPeer {
 impl Sketch {
     /// Computes the table for `next`, keeping from `stored` what stays.
     pub(crate) fn new(
+        same: Same,
         next: &Upstream,
         stored: Option<&Stored>,
         hosts: &Hosts,
@@ -81,11 +83,11 @@ impl Sketch {
         }) {
             sketch.cold = Some(cold);
         }
-        let by_id = ById::new(stored);
+        let before = Before::new(same, stored);
         let mut backups = Vec::new();
         for (order, server) in next.servers.iter().enumerate() {
             let entries =
-                sketch.server(next, server, order as u32, by_id.find(server.id), (hosts, region));
+                sketch.server(next, server, order as u32, before.find(server), (hosts, region));
             if server.params.backup { &mut backups } else { &mut sketch.entries }.extend(entries);
         }
         sketch.primaries = sketch.entries.len();
@@ -205,6 +207,15 @@ impl Sketch {
     }
 }
 
+/// By what a server is one that is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Same {
+    /// By its id: one that was removed and added again is another.
+    Id,
+    /// By its address: ids were given by another zone.
+    Addr,
+}
+
 /// Words of the order of so many peers that may come out of the reserve.
 pub(crate) const fn brief_order_words(peers: usize) -> usize {
     if peers <= EXACT_PEERS {
@@ -216,23 +227,38 @@ pub(crate) const fn brief_order_words(peers: usize) -> usize {
     (limit + peers).div_ceil(2)
 }
 
-/// Stored servers by id.
-struct ById<'a> {
+/// Stored servers, to be found.
+struct Before<'a> {
     stored: Option<&'a Stored>,
-    places: Vec<(u64, usize)>,
+    places: Places<'a>,
 }
 
-impl<'a> ById<'a> {
-    fn new(stored: Option<&'a Stored>) -> Self {
-        let servers = stored.map_or(&[][..], |s| &s.upstream.servers);
-        let mut places: Vec<_> = servers.iter().enumerate().map(|(i, s)| (s.id, i)).collect();
-        places.sort_unstable();
+enum Places<'a> {
+    ById(Vec<(u64, usize)>),
+    ByAddr(HashMap<&'a ServerAddr, usize>),
+}
+
+impl<'a> Before<'a> {
+    fn new(same: Same, stored: Option<&'a Stored>) -> Self {
+        let servers = stored.map_or(&[][..], |s| &s.upstream.servers).iter().enumerate();
+        let places = match same {
+            Same::Id => {
+                let mut places: Vec<_> = servers.map(|(i, s)| (s.id, i)).collect();
+                places.sort_unstable();
+                Places::ById(places)
+            }
+            Same::Addr => Places::ByAddr(servers.map(|(i, s)| (&s.addr, i)).collect()),
+        };
         Self { stored, places }
     }
 
-    fn find(&self, id: u64) -> Option<(&'a Server, &'a StoredServer)> {
-        let place = self.places.binary_search_by_key(&id, |&(id, _)| id).ok()?;
-        let (_, i) = self.places[place];
+    fn find(&self, server: &Server) -> Option<(&'a Server, &'a StoredServer)> {
+        let i = match &self.places {
+            Places::ById(places) => {
+                places[places.binary_search_by_key(&server.id, |&(id, _)| id).ok()?].1
+            }
+            Places::ByAddr(places) => *places.get(&server.addr)?,
+        };
         let stored = self.stored?;
         Some((&stored.upstream.servers[i], &stored.servers[i]))
     }

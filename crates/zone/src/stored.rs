@@ -1,11 +1,13 @@
 //! An upstream as it lies in the zone: read into the model, with the records behind it.
 
+use peerage_core::name::UpstreamName;
 use peerage_core::record;
 use peerage_core::server::Server;
 use peerage_core::upstream::Upstream;
 use peerage_shm::{Ref, Region};
 
 use crate::layout::{Blob, Entry, Peer, Table, Up};
+use crate::worker::Worker;
 use crate::zone::Zone;
 
 /// An upstream read from the zone.
@@ -69,6 +71,21 @@ impl Zone {
             upstream,
             servers,
         })
+    }
+}
+
+/// The records do not read back.
+pub(crate) struct Unread;
+
+impl Worker {
+    /// Reads an upstream; `None`: there is none.
+    pub(crate) fn stored(&self, name: &UpstreamName) -> Result<Option<Stored>, Unread> {
+        let _section = self.enter();
+        let up = self.zone().find(name.as_str().as_bytes());
+        match up.filter(|up| up.table(self.zone()).is_some()) {
+            Some(up) => self.zone().load(up).map(Some).ok_or(Unread),
+            None => Ok(None),
+        }
     }
 }
 

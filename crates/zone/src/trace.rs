@@ -23,6 +23,7 @@ impl Trace for Reachable {
         let chains = (0..).map_while(|i| zone.bucket_at(i));
         let ups: Vec<Up> = chains.flatten().collect();
         settle(zone, ups);
+        zone.pass_over();
         let hosts = Blob::from_word(get(zone.root(root::HOSTS)));
         if !hosts.at.is_none() {
             mark(hosts.at, hosts::granules(hosts));
@@ -30,6 +31,10 @@ impl Trace for Reachable {
         let (events, granules) = zone.events_block();
         if granules != 0 {
             mark(events, granules);
+        }
+        let (journal, granules) = zone.journal_block();
+        if granules != 0 {
+            mark(journal, granules);
         }
         let (mut upstreams, mut servers, mut tables) = (0, 0, 0);
         let chains = (0..).map_while(|i| zone.bucket_at(i));

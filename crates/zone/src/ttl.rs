@@ -18,6 +18,9 @@ impl Worker {
     ///
     /// To be called every half second; costs one comparison while nothing is due.
     pub fn expire(&self, clock: &Clock) -> Vec<UpstreamName> {
+        if self.barred().is_some() {
+            return Vec::new();
+        }
         let change = Change::ExpireTtl { now: clock.msec };
         let due = self.zone().root(root::NEXT_TTL).load(SeqCst) <= clock.msec;
         let mut changed = self.end(root::NEXT_TTL, clock.msec, Table::until, &change, clock);
@@ -59,6 +62,9 @@ impl Worker {
     /// Removes upstreams that no block names any more since that time (unix ms) or longer, and
     /// gives their names. As cheap as [`Worker::expire`].
     pub fn expire_orphans(&self, since: u64, clock: &Clock) -> Vec<UpstreamName> {
+        if self.barred().is_some() {
+            return Vec::new();
+        }
         let change = Change::ExpireOrphan { since };
         self.end(root::ORPHANS, since, Table::orphaned, &change, clock)
     }
@@ -110,6 +116,7 @@ impl Worker {
             match self.change(name, change, &env) {
                 Attempt::Done { changed, .. } => changed,
                 Attempt::Busy
+                | Attempt::NotWriter
                 | Attempt::NoRoom { .. }
                 | Attempt::Refused(_)
                 | Attempt::Unmet(_) => {

@@ -1,5 +1,6 @@
 //! A zone: one region of shared memory and what lies in it.
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 
 use peerage_shm::{AtomicU64, AttachError, FormatError, Region, Shared};
@@ -82,6 +83,8 @@ impl Zone {
         set(zone.root(root::ORPHANS), u64::MAX);
         zone.root(root::BUCKETS).store(pack(at.raw(), buckets as u32 - 1), Ordering::Release);
         zone.lay_out_events(&mut writer).ok_or_else(too_small)?;
+        zone.lay_out_journal(&mut writer).ok_or_else(too_small)?;
+        zone.durable().set_instance(RandomState::new().hash_one(std::process::id()));
         drop(writer);
         Ok(zone)
     }
@@ -154,6 +157,11 @@ impl Zone {
     /// Id that the next new server gets.
     pub fn next_id(&self) -> u64 {
         self.root(root::NEXT_ID).load(Ordering::Relaxed)
+    }
+
+    /// Gives no server an id below this one any more.
+    pub fn raise_next_id(&self, next_id: u64) {
+        self.root(root::NEXT_ID).fetch_max(next_id, Ordering::Relaxed);
     }
 
     /// A number that nothing else in this zone has had.

@@ -127,7 +127,7 @@ fn a_full_zone_changes_as_a_whole_or_not_at_all_and_all_room_comes_back() {
                 }
             }
             Attempt::Refused(error) => panic!("{change:?}: {error}"),
-            Attempt::Busy | Attempt::Unmet(_) => panic!("{change:?}"),
+            Attempt::Busy | Attempt::NotWriter | Attempt::Unmet(_) => panic!("{change:?}"),
         }
         let there = world.worker.read_wanted(&upstream(&name)).map(|(upstream, _)| upstream);
         assert_eq!(there.as_ref(), model.get(&name), "{change:?}");

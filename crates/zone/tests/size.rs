@@ -36,7 +36,7 @@ fn labelled(mut servers: Vec<ServerBody>, labels: usize, text: usize) -> Vec<Ser
 fn contents(world: &World) -> Loaded {
     let names = world.worker.names(None, 100_000);
     let read = names.iter().filter_map(|name| world.worker.read_wanted(name));
-    Loaded { header: None, hosts: world.worker.hosts(), upstreams: read.collect(), damage: None }
+    Loaded { hosts: world.worker.hosts(), upstreams: read.collect(), ..Loaded::default() }
 }
 
 fn need(loaded: &Loaded) -> Need {
@@ -102,7 +102,8 @@ fn documented(world: &World, size: u64, slots: u64, connections: u64) -> u64 {
         + size / 256
         + slots * (64 + 8 * connections)
         + 8 * (size / 1024)
-        + share(32, 8 << 10, 1 << 20);
+        + share(32, 8 << 10, 1 << 20)
+        + share(16, 0, 4 << 20);
     let mut content = 0;
     for (upstream, _) in contents(world).upstreams {
         let (n, name) = (upstream.servers.len() as u64, upstream.name.as_str().len() as u64);

@@ -1,15 +1,18 @@
-//! A state file on disk: written aside and renamed, read whole, set aside when it is damaged.
+//! A snapshot on disk: written aside and renamed, read whole, set aside when it is damaged.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use peerage_core::crc;
 
 /// A new content on its way; dropped before [`Draft::commit`], it leaves nothing behind.
 pub(super) struct Draft {
     file: File,
     path: PathBuf,
     temp: PathBuf,
+    sum: u32,
 }
 
 impl Draft {
@@ -20,6 +23,7 @@ impl Draft {
         let temp = beside(path, &format!(".tmp-{}", std::process::id()));
         let open = || {
             OpenOptions::new()
+                .read(true)
                 .write(true)
                 .create_new(true)
                 .mode(0o600)
@@ -32,28 +36,40 @@ impl Draft {
                 open()
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fs::DirBuilder::new().mode(0o700).create(directory(path))?;
+                make_directory(path)?;
                 open()
             }
             other => other,
         }?;
-        Ok(Self { file, path: path.to_owned(), temp })
+        Ok(Self { file, path: path.to_owned(), temp, sum: 0 })
     }
 
     pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.file.write_all(bytes)
+        self.file.write_all(bytes)?;
+        self.sum = crc::extend(self.sum, bytes);
+        Ok(())
     }
 
-    /// Puts the new content in the old one's place, on the disk for good; `still` is asked in the
-    /// last moment whether this process may.
-    pub(super) fn commit(self, still: impl FnOnce() -> bool) -> io::Result<()> {
+    /// Has the disk take it and reads it back.
+    pub(super) fn settle(&mut self) -> io::Result<()> {
         self.file.sync_all()?;
-        if !still() {
-            return Err(io::Error::from_raw_os_error(libc::ECANCELED));
+        self.file.seek(SeekFrom::Start(0))?;
+        let (mut sum, mut text) = (0, vec![0; 64 << 10]);
+        loop {
+            match self.file.read(&mut text)? {
+                0 => break,
+                n => sum = crc::extend(sum, &text[..n]),
+            }
         }
+        if sum == self.sum { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
+    }
+
+    /// Puts the new content, settled, in the old one's place.
+    pub(super) fn replace(self) -> io::Result<Identity> {
         refuse_odd(&self.path)?;
         fs::rename(&self.temp, &self.path)?;
-        File::open(directory(&self.path))?.sync_all()
+        sync_directory(&self.path)?;
+        Ok(Identity::of(&self.file.metadata()?))
     }
 }
 
@@ -64,56 +80,63 @@ impl Drop for Draft {
     }
 }
 
-/// Reads the whole file; `None` where there is none.
-pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+/// Opens a file for reading; `None` where there is none.
+pub(super) fn open(path: &Path) -> io::Result<Option<File>> {
     refuse_odd(path)?;
     let file = OpenOptions::new()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK)
         .open(path);
-    let mut file = match file {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
-    };
+    match file {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        other => other.map(Some),
+    }
+}
+
+/// Reads the whole file; `None` where there is none.
+pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let Some(mut file) = open(path)? else { return Ok(None) };
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
     Ok(Some(bytes))
 }
 
-/// The revision for which a file counts that was written whole; `None` for any other.
-pub(super) fn revision(path: &Path) -> Option<u64> {
-    let mut file = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK)
-        .open(path)
-        .ok()?;
-    let mut text = [0; 512];
-    let n = file.read(&mut text).ok()?;
-    let head = String::from_utf8_lossy(&text[..n]);
-    let number = head.split_once("\"revision\":")?.1;
-    let end = number.find(|c: char| !c.is_ascii_digit())?;
-    let revision = number[..end].parse().ok()?;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(LAST_LINE))).ok()?;
-    let n = file.read(&mut text).ok()?;
-    let tail = String::from_utf8_lossy(&text[..n]);
-    (tail.contains("\"data\":{\"end\":") && tail.ends_with('\n')).then_some(revision)
+/// What tells two snapshots apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    file: (u64, u64),
+    written: (i64, i64),
+    pub(super) bytes: u64,
 }
 
-/// Copies a file beside itself, under its name and `suffix`; only its owner may read the copy too.
-pub(super) fn copy(path: &Path, suffix: &str) -> io::Result<PathBuf> {
+impl Identity {
+    fn of(meta: &fs::Metadata) -> Self {
+        Self {
+            file: (meta.dev(), meta.ino()),
+            written: (meta.mtime(), meta.mtime_nsec()),
+            bytes: meta.len(),
+        }
+    }
+}
+
+/// Which snapshot lies there now; `None`: there is none.
+pub(super) fn identity(path: &Path) -> Option<Identity> {
+    fs::symlink_metadata(path).ok().map(|meta| Identity::of(&meta))
+}
+
+/// Writes a new file beside a state file.
+pub(super) fn write_beside(path: &Path, suffix: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     let to = beside(path, suffix);
-    let mut from = OpenOptions::new()
-        .read(true)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-        .open(path)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to)?;
-    io::copy(&mut from, &mut file)?;
+    file.write_all(bytes)?;
     file.sync_all()?;
     Ok(to)
 }
 
-/// Renames a damaged file, so that the next write does not destroy what people may still need.
+/// Keeps a damaged file under another name too, so that the next write does not destroy what
+/// people may still need.
+///
+/// It also stays where it is until then: what is good in it may be all there is.
 pub(super) fn set_aside(path: &Path, stamp: &str) -> io::Result<PathBuf> {
     let mut aside = beside(path, &format!(".damaged-{stamp}"));
     let mut n = 1;
@@ -121,7 +144,7 @@ pub(super) fn set_aside(path: &Path, stamp: &str) -> io::Result<PathBuf> {
         aside = beside(path, &format!(".damaged-{stamp}-{n}"));
         n += 1;
     }
-    fs::rename(path, &aside)?;
+    fs::hard_link(path, &aside).or_else(|_| fs::rename(path, &aside))?;
     Ok(aside)
 }
 
@@ -147,8 +170,18 @@ pub(super) fn directory(path: &Path) -> &Path {
     }
 }
 
+/// Makes the directory of a state file, if only that is missing.
+pub(super) fn make_directory(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().mode(0o700).create(directory(path))
+}
+
+/// Has the disk take which files there are.
+pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(directory(path))?.sync_all()
+}
+
 /// Refuses what is there and is no regular file; a symbolic link is not followed.
-fn refuse_odd(path: &Path) -> io::Result<()> {
+pub(super) fn refuse_odd(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_symlink() => Err(io::Error::from_raw_os_error(libc::ELOOP)),
         Ok(meta) if meta.is_dir() => Err(io::Error::from_raw_os_error(libc::EISDIR)),
@@ -159,11 +192,9 @@ fn refuse_odd(path: &Path) -> io::Result<()> {
     }
 }
 
-fn beside(path: &Path, suffix: &str) -> PathBuf {
+/// The name of a file that belongs to a state file.
+pub(super) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
 }
-
-/// The last line is not longer.
-const LAST_LINE: u64 = 100;

@@ -1,20 +1,59 @@
-//! The helper thread: the only one in a worker, for writes and fsyncs that may block.
+//! The helper thread: the only one in a worker, for what a disk may take its time over.
 //!
-//! It is given a file's new content piece by piece and answers once a file. It touches neither
-//! nginx nor the zone.
+//! It carries out orders one after the other and keeps what came of them until the event loop
+//! asks. It touches neither nginx nor the zone.
 
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use super::file::{self, Draft};
-use crate::ffi::thread;
+use super::clerk::Clerk;
+use super::fence::Fence;
+use super::source::News;
+use crate::ffi::{thread, wake};
 
-/// What became of a file.
-pub(super) type Outcome = Result<(), io::Error>;
+/// What the thread is to do.
+pub(super) enum Order {
+    /// Find out who writes the file, and become the one who may if nobody does.
+    Claim { instance: u64, epoch: u64, seen: u64 },
+    /// Begin the journal of that number, with its first line.
+    Journal { number: u64, head: Vec<u8> },
+    /// Add lines to it, up to this revision.
+    Append { lines: Vec<u8>, revision: u64 },
+    /// Let others claim again.
+    Release,
+    /// Begin a snapshot.
+    Begin,
+    /// Add to it.
+    Write(Vec<u8>),
+    /// Put it in the old one's place; journals from this number on are needed with it.
+    Commit { journal: u64 },
+}
+
+/// What came of orders; `Begin`, `Write`, `Journal` and `Release` tell failures only.
+pub(super) enum Outcome {
+    Claimed(Claimed),
+    /// All up to this revision is on the disk.
+    Appended(u64),
+    /// The snapshot is in its place, so many bytes of it.
+    Saved(u64),
+    /// What was begun is given up, journal and snapshot.
+    Failed(io::Error),
+}
+
+/// What a claim found.
+pub(super) enum Claimed {
+    /// Somebody else claims, or replaces a file: ask again in a moment.
+    Busy,
+    /// This zone was the last to write.
+    Ours { newest: u64, has_snapshot: bool },
+    /// Another zone writes: what is new in its files.
+    Theirs(Box<News>),
+    /// Nobody writes. Until `Release` nobody else can claim.
+    Free { newest: u64, epoch: u64, has_snapshot: bool, news: Option<Box<News>> },
+}
 
 /// The running thread.
 pub(super) struct Helper {
@@ -32,52 +71,27 @@ struct Queue {
     orders: VecDeque<Order>,
     /// Bytes in `orders`.
     bytes: usize,
-    outcome: Option<Outcome>,
-    /// Until when the process may write the file.
-    lease: Option<Instant>,
+    outcomes: VecDeque<Outcome>,
     stop: bool,
 }
 
-enum Order {
-    Begin,
-    Write(Vec<u8>),
-    Commit,
-    Abort,
-}
-
 impl Helper {
-    /// Starts the thread for one file.
+    /// Starts the thread for one file; it rings when something came of an order.
     pub(super) fn start(path: &Path) -> io::Result<Self> {
         let shared = Arc::new(Shared { queue: Mutex::default(), filled: Condvar::new() });
         let theirs = Arc::clone(&shared);
-        let path = path.to_owned();
-        let thread = thread::spawn("peerage-state", move || theirs.run(&path))?;
+        let clerk = Clerk::new(path, Fence::open(path)?);
+        let bell = wake::bell();
+        let thread = thread::spawn("peerage-state", move || theirs.run(clerk, bell))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// The process may write the file for so long from now on.
-    pub(super) fn renew(&self, lease: Duration) {
-        self.shared.lock().lease = Some(Instant::now() + lease);
-    }
-
-    /// Begins a new file.
-    pub(super) fn begin(&self) {
-        self.order(Order::Begin);
-    }
-
-    /// Adds to it.
-    pub(super) fn write(&self, bytes: Vec<u8>) {
-        self.order(Order::Write(bytes));
-    }
-
-    /// Ends it: [`Helper::outcome`] tells when it is on disk.
-    pub(super) fn commit(&self) {
-        self.order(Order::Commit);
-    }
-
-    /// Drops it.
-    pub(super) fn abort(&self) {
-        self.order(Order::Abort);
+    pub(super) fn order(&self, order: Order) {
+        let mut queue = self.shared.lock();
+        queue.bytes += order.bytes();
+        queue.orders.push_back(order);
+        drop(queue);
+        self.shared.filled.notify_one();
     }
 
     /// Bytes that the disk has not taken yet.
@@ -85,34 +99,35 @@ impl Helper {
         self.shared.lock().bytes
     }
 
-    /// What became of the last file, told once; after a failure the rest of it is ignored.
+    /// What came of orders, in their order, each told once.
     pub(super) fn outcome(&self) -> Option<Outcome> {
-        self.shared.lock().outcome.take()
+        self.shared.lock().outcomes.pop_front()
     }
 
-    /// Lets the thread finish what it was given whole, and tells what became of it.
-    pub(super) fn finish(mut self) -> Option<Outcome> {
+    /// Lets the thread carry out what was ordered, and tells what came of it.
+    pub(super) fn finish(mut self) -> VecDeque<Outcome> {
         self.stop();
-        self.outcome()
+        std::mem::take(&mut self.shared.lock().outcomes)
+    }
+
+    /// Lets the thread end after what it is doing, without waiting for it.
+    pub(super) fn dismiss(mut self) -> Option<JoinHandle<()>> {
+        self.shared.lock().orders.clear();
+        self.end();
+        self.thread.take()
+    }
+
+    fn end(&self) {
+        self.shared.lock().stop = true;
+        self.shared.filled.notify_one();
     }
 
     fn stop(&mut self) {
-        self.shared.lock().stop = true;
-        self.shared.filled.notify_one();
+        self.end();
         if let Some(thread) = self.thread.take() {
             // A panic in it was an outcome already.
             let _ = thread.join();
         }
-    }
-
-    fn order(&self, order: Order) {
-        let mut queue = self.shared.lock();
-        if let Order::Write(bytes) = &order {
-            queue.bytes += bytes.len();
-        }
-        queue.orders.push_back(order);
-        drop(queue);
-        self.shared.filled.notify_one();
     }
 }
 
@@ -122,38 +137,40 @@ impl Drop for Helper {
     }
 }
 
+impl Order {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Append { lines, .. } => lines.len(),
+            Self::Write(bytes) => bytes.len(),
+            _ => 0,
+        }
+    }
+}
+
+impl Queue {
+    /// Adds the appends that wait next to one that is carried out: the disk is asked once.
+    fn join(&mut self, lines: &mut Vec<u8>, revision: &mut u64) {
+        while let Some(Order::Append { lines: more, revision: later }) = self.orders.front_mut() {
+            self.bytes -= more.len();
+            lines.append(more);
+            *revision = *later;
+            self.orders.pop_front();
+        }
+    }
+}
+
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, path: &Path) {
-        file::sweep(path);
-        let mut draft = None;
+    fn run(&self, mut clerk: Clerk, bell: Option<wake::Bell>) {
         while let Some(order) = self.next() {
-            let result = match order {
-                Order::Begin => Draft::begin(path).map(|new| draft = Some(new)),
-                Order::Write(bytes) => match draft.as_mut() {
-                    Some(draft) => draft.write(&bytes),
-                    None => Ok(()),
-                },
-                Order::Commit => match draft.take() {
-                    Some(draft) => {
-                        let still = || self.lock().lease.is_some_and(|end| Instant::now() < end);
-                        let outcome = draft.commit(still);
-                        self.lock().outcome = Some(outcome);
-                        Ok(())
-                    }
-                    None => Ok(()),
-                },
-                Order::Abort => {
-                    draft = None;
-                    Ok(())
+            if let Some(outcome) = clerk.carry_out(order) {
+                self.lock().outcomes.push_back(outcome);
+                if let Some(bell) = &bell {
+                    bell.ring();
                 }
-            };
-            if let Err(error) = result {
-                draft = None;
-                self.lock().outcome = Some(Err(error));
             }
         }
     }
@@ -162,9 +179,10 @@ impl Shared {
     fn next(&self) -> Option<Order> {
         let mut queue = self.lock();
         loop {
-            if let Some(order) = queue.orders.pop_front() {
-                if let Order::Write(bytes) = &order {
-                    queue.bytes -= bytes.len();
+            if let Some(mut order) = queue.orders.pop_front() {
+                queue.bytes -= order.bytes();
+                if let Order::Append { lines, revision } = &mut order {
+                    queue.join(lines, revision);
                 }
                 return Some(order);
             }

@@ -5,32 +5,44 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
-use peerage_core::snapshot::{self, DamageKind, Loaded};
+use peerage_core::damage::{Damage, DamageKind, Part};
+use peerage_core::snapshot::Loaded;
 
-use super::file;
+use super::source::{self, Tail, Whole};
+use super::{file, journal};
 use crate::ffi::log::{Level, Log};
 use crate::ffi::process;
 
-/// Reads the file into which an earlier run has written; `None` where there is none.
+/// What was found at start.
+pub(crate) struct Found {
+    pub(crate) loaded: Loaded,
+    /// Something in the files is not as it was written: they are to be written anew.
+    pub(crate) is_damaged: bool,
+}
+
+/// What tells whether anybody writes the files after they were read; to be asked before.
+pub(crate) fn seen(path: &Path) -> u64 {
+    journal::fingerprint(path)
+}
+
+/// Reads the files into which an earlier run has written; `None` where there are none.
 ///
-/// A damaged file is set aside and what is good in it is used. Makes the directory when only that
-/// is missing, for the user that workers run as; an existing one is left as it is.
-pub(crate) fn load(path: &Path, user: (u32, u32), log: Log<'_>) -> Option<Loaded> {
+/// Of a damaged file a copy is kept and what is good in it is used. Makes the directory when only
+/// that is missing, for the user that workers run as; an existing one is left as it is.
+pub(crate) fn load(path: &Path, user: (u32, u32), log: Log<'_>) -> Option<Found> {
     let name = path.display();
-    let bytes = match file::read(path) {
-        Ok(Some(bytes)) => bytes,
-        Ok(None) => {
-            if let Err(error) = make_directory(file::directory(path), user) {
-                log.write(
-                    Level::Warn,
-                    error.raw_os_error().unwrap_or(0),
-                    format_args!(
-                        "directory of state file \"{name}\" is missing and cannot be made"
-                    ),
-                );
-            }
-            return None;
+    if file::identity(path).is_none() && journal::numbers(path).unwrap_or_default().is_empty() {
+        if let Err(error) = make_directory(file::directory(path), user) {
+            log.write(
+                Level::Warn,
+                error.raw_os_error().unwrap_or(0),
+                format_args!("directory of state file \"{name}\" is missing and cannot be made"),
+            );
         }
+        return None;
+    }
+    let Whole { replica, damages, .. } = match source::read(path, Tail::Whole) {
+        Ok(whole) => whole,
         Err(error) => {
             log.write(
                 Level::Alert,
@@ -41,44 +53,73 @@ pub(crate) fn load(path: &Path, user: (u32, u32), log: Log<'_>) -> Option<Loaded
             return None;
         }
     };
-    let loaded = snapshot::read(&bytes);
-    if let Some(damage) = &loaded.damage {
-        // A file comes into its place whole: one that ends early was cut by somebody else.
-        let (line, text, used) = (damage.line, &damage.text, loaded.upstreams.len());
-        let what = match damage.kind {
-            DamageKind::Torn => "ends early",
-            DamageKind::Damaged => "is damaged",
-            DamageKind::Format => "cannot be read",
-        };
+    let lacks = replica.lacks();
+    let loaded = replica.into_loaded();
+    let mut is_damaged = false;
+    for damage in &damages {
+        is_damaged |= report(path, damage, loaded.upstreams.len(), log);
+    }
+    if let Some(revision) = lacks.filter(|_| !is_damaged) {
+        is_damaged = true;
         log.write(
             Level::Alert,
             0,
             format_args!(
-                "state file \"{name}\" {what}: {text} in line {line}, {used} upstreams are used"
+                "state file \"{name}\" is used up to revision {revision}, its journals end earlier"
             ),
         );
-        set_aside(path, log);
     }
-    Some(loaded)
+    Some(Found { loaded, is_damaged })
+}
+
+/// Says what is wrong with a file and keeps a copy; false where only the last record was cut off,
+/// as by a crash while it was written.
+fn report(path: &Path, damage: &Damage, used: usize, log: Log<'_>) -> bool {
+    let Damage { part, line, kind, text } = damage;
+    let (what, path) = match part {
+        Part::Snapshot => ("state file", path.to_owned()),
+        Part::Journal(number) => ("journal of state file", journal::path(path, *number)),
+    };
+    let name = path.display();
+    if *kind == DamageKind::Torn && *part != Part::Snapshot {
+        // Where the next journal goes on before it, nothing is missing.
+        let text = format_args!("{what} \"{name}\" ends in line {line}: {text}");
+        log.write(Level::Warn, 0, text);
+        return false;
+    }
+    let how = match kind {
+        DamageKind::Torn => "ends early",
+        DamageKind::Damaged => "is damaged",
+        DamageKind::Format => "cannot be read",
+        DamageKind::Gap => "does not go on where the one before it ends",
+    };
+    log.write(
+        Level::Alert,
+        0,
+        format_args!("{what} \"{name}\" {how}: {text} in line {line}, {used} upstreams are used"),
+    );
+    set_aside(&path, log);
+    true
 }
 
 /// What [`load`] would use; says and changes nothing.
 pub(crate) fn peek(path: &Path) -> Option<Loaded> {
-    file::read(path).ok()?.map(|bytes| snapshot::read(&bytes))
+    source::read(path, Tail::Whole).ok().map(|whole| whole.replica.into_loaded())
 }
 
-/// Keeps a copy of a file of which not all is in the zone, before the next write leaves it out.
-pub(crate) fn keep_copy(path: &Path, log: Log<'_>) {
-    match file::copy(path, &format!(".left-{}", stamp())) {
+/// Keeps what was read, not all of which is in the zone, before the next snapshot leaves it out.
+pub(crate) fn keep_copy(path: &Path, loaded: &Loaded, log: Log<'_>) {
+    let name = path.display();
+    match file::write_beside(path, &format!(".left-{}", stamp()), &loaded.to_bytes()) {
         Ok(copy) => log.write(
             Level::Crit,
             0,
-            format_args!("state file \"{}\" is kept as \"{}\"", path.display(), copy.display()),
+            format_args!("state file \"{name}\" is kept as \"{}\"", copy.display()),
         ),
         Err(error) => log.write(
             Level::Crit,
             error.raw_os_error().unwrap_or(0),
-            format_args!("state file \"{}\" cannot be copied", path.display()),
+            format_args!("state file \"{name}\" cannot be copied"),
         ),
     }
 }

@@ -107,6 +107,10 @@ impl Peer {
     pub(crate) fn server_id(self) -> u64 {
         get(&self.w[Self::ID])
     }
+    /// Says which server it is of; the same, but where a state file has another id for it.
+    pub(crate) fn set_server_id(self, id: u64) {
+        set(&self.w[Self::ID], id);
+    }
     #[inline]
     pub(crate) fn uid(self) -> u32 {
         low(get(&self.w[Self::UID]))

@@ -66,4 +66,25 @@ words! {
     HOSTS
     /// The same, of a change that is not yet in force: the blob begins with its revision.
     HOSTS_NEXT
+    /// The ring of the journal: ref and words; none in a zone too small for it.
+    JOURNAL
+    /// Where the next entry goes. Under the lock; its store publishes.
+    JOURNAL_HEAD
+    /// Where the oldest entry lies. Under the lock.
+    JOURNAL_TAIL
+    /// 1 = the journal lacks something that is in force: a whole snapshot is needed. Set under the
+    /// lock or by the file's owner, taken back by the owner.
+    SNAPSHOT
+    /// Who may change the zone, see `Lead`. Written by the file's owner.
+    LEAD
+    /// Epoch under which the zone writes its file, or wrote it last; 0 = never.
+    FILE_EPOCH
+    /// A number that tells this zone from others. Written when the zone is made.
+    INSTANCE
+    /// Number of the last journal of the file. Raised by the file's owner.
+    FILE_GENERATION
+    /// What the state file looked like when it was read: tells whether another one wrote since.
+    FILE_SEEN
+    /// Where the state file is: a hash of its path.
+    FILE_PLACE
 }

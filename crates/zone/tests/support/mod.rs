@@ -1,6 +1,8 @@
 //! A zone in memory of its own, and short words for what tests do to it.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod file;
+
 use std::net::IpAddr;
 
 use peerage_core::addr::ServerAddr;
@@ -20,6 +22,8 @@ pub(crate) const FORMAT: Format = Format { build: 1, slots: 4, connections: 256 
 
 pub(crate) struct World {
     pub(crate) zone: Zone,
+    /// The zone's own, where this made it.
+    pub(crate) lock: Option<&'static AtomicU64>,
     pub(crate) worker: Worker,
     pub(crate) clock: Clock,
 }
@@ -31,17 +35,17 @@ impl World {
 
     pub(crate) fn try_new(bytes: usize, format: &Format) -> Result<Self, FormatError> {
         let words: Box<[AtomicU64]> = (0..bytes / 8).map(|_| AtomicU64::new(0)).collect();
-        let lock = Box::leak(Box::new(AtomicU64::new(0)));
+        let lock: &'static AtomicU64 = Box::leak(Box::new(AtomicU64::new(0)));
         let zone = Zone::format(Region::new(Box::leak(words)), lock, format)?;
         let worker = zone.worker(1, 1, format).expect("a slot is free");
         let clock = Clock { secs: 1_000, msec: 1_000_000 };
-        Ok(Self { zone, worker, clock })
+        Ok(Self { zone, lock: Some(lock), worker, clock })
     }
 
     /// The same zone as another process sees it.
     pub(crate) fn of(zone: Zone, pid: u32) -> Self {
         let worker = zone.worker(pid, 1, &FORMAT).expect("a slot is free");
-        Self { zone, worker, clock: Clock { secs: 1_000, msec: 1_000_000 } }
+        Self { zone, lock: None, worker, clock: Clock { secs: 1_000, msec: 1_000_000 } }
     }
 
     pub(crate) fn worker(&self, pid: u32) -> Worker {

@@ -1,0 +1,198 @@
+//! Writers that die at every point of a change: what the journal says then.
+
+mod support;
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use peerage_core::body::{UpstreamBody, VerbOpts};
+use peerage_core::change::{Actor, Change};
+use peerage_core::host::HostVerb;
+use peerage_core::name::UpstreamName;
+use peerage_core::server::{AdminState, Origin};
+use peerage_core::upstream::{Defaults, Upstream};
+use peerage_zone::journal::Lost;
+use peerage_zone::{Adoptee, BatchAttempt, Checks, Env, Lead, Op, Zone, points};
+use support::{World, server, upstream};
+
+thread_local! {
+    static RESIGNS: Cell<Option<Zone>> = const { Cell::new(None) };
+    static DIES_AT: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// A panic inside is a death.
+fn hook(point: &str) {
+    if point == "journal.told"
+        && let Some(zone) = RESIGNS.take()
+    {
+        zone.durable().set_lead(Lead::Waiting);
+    }
+    if DIES_AT.get() == Some(point) {
+        DIES_AT.set(None);
+        resume_unwind(Box::new(()));
+    }
+}
+
+/// Does something, and dies of it; false where the point is not on its way.
+fn dies(point: &'static str, act: impl FnOnce()) -> bool {
+    points::set(hook);
+    DIES_AT.set(Some(point));
+    let died = catch_unwind(AssertUnwindSafe(act)).is_err();
+    DIES_AT.set(None);
+    died
+}
+
+const POINTS: [&str; 11] = [
+    "lock.taken",
+    "alloc.marked",
+    "alloc.counted",
+    "journal.written",
+    "batch.pending",
+    "batch.committed",
+    "journal.in_force",
+    "journal.told",
+    "limbo.filled",
+    "limbo.linked",
+    "unlock.clean",
+];
+
+fn put(name: &str, addr: &str) -> Op {
+    let servers = Some(vec![server(addr, 1)]);
+    let body = UpstreamBody { servers, ..UpstreamBody::default() };
+    Op::Upstream { name: upstream(name), change: Change::PutUpstream { body } }
+}
+
+fn delete(name: &str) -> Op {
+    Op::Upstream { name: upstream(name), change: Change::DeleteUpstream { force: false } }
+}
+
+fn down(ip: &str) -> Op {
+    let verb = AdminState::Down;
+    let (ip, opts) = (ip.parse().unwrap(), VerbOpts::default());
+    Op::Host(HostVerb { ip, verb, opts, missing_ok: true })
+}
+
+fn batch(world: &World, ops: &[Op]) -> BatchAttempt {
+    let env = Env {
+        clock: &world.clock,
+        actor: Actor::new("test", "127.0.0.1"),
+        origin: Origin::Api,
+        named: &|_| false,
+        keyed: Defaults::default(),
+    };
+    world.worker.batch(ops, &env, &Checks::NONE)
+}
+
+fn world() -> World {
+    let world = World::new(256 << 10);
+    world.put("app", &[server("10.0.0.1:81", 1)]);
+    world.put("old", &[server("10.0.0.2:82", 1)]);
+    world
+}
+
+#[test]
+fn a_change_that_comes_after_its_leader_resigned_is_not_confirmed() {
+    let world = world();
+    points::set(hook);
+    world.zone.durable().set_lead(Lead::Leads);
+    RESIGNS.set(Some(world.zone));
+    assert!(matches!(batch(&world, &[delete("old")]), BatchAttempt::Busy));
+    assert_eq!(world.zone.revision(), 3, "it was stopped, and is in force here");
+    world.zone.durable().set_lead(Lead::Leads);
+    assert!(matches!(batch(&world, &[delete("app")]), BatchAttempt::Done(_)));
+}
+
+type State = Vec<(UpstreamName, Upstream)>;
+
+fn state(world: &World) -> (State, bool) {
+    let names = world.worker.names(None, 10);
+    let read = |name: UpstreamName| Some((name.clone(), world.worker.read_wanted(&name)?.0));
+    (names.into_iter().filter_map(read).collect(), world.worker.hosts().is_empty())
+}
+
+#[test]
+fn nobody_reads_over_what_a_dead_writer_did() {
+    let changes: [Vec<Op>; 5] = [
+        vec![put("new", "10.0.0.3:83")],
+        vec![put("app", "10.0.0.1:89")],
+        vec![delete("old")],
+        vec![put("app", "10.0.0.1:88"), put("new", "10.0.0.3:83"), delete("old")],
+        vec![down("10.0.0.1")],
+    ];
+    let mut died = 0;
+    for ops in &changes {
+        for point in POINTS {
+            let world = world();
+            let before = state(&world);
+            let mut reader = world.zone.journal().now();
+            if !dies(point, || drop(batch(&world, ops))) {
+                continue;
+            }
+            died += 1;
+            // Before anybody repairs it: what is told is in force.
+            match reader.next_entry() {
+                Ok(Some(entry)) => {
+                    assert_eq!((entry.revision, world.zone.revision()), (3, 3), "{point}");
+                    assert_ne!(state(&world), before, "{point}: {ops:?}");
+                }
+                Ok(None) => {}
+                Err(Lost) => panic!("{point}: {ops:?}"),
+            }
+            let told = reader.last();
+            let after = state(&world);
+            let repaired = point != "unlock.clean";
+            world.put("next", &[server("10.0.0.4:84", 1)]);
+            let mut now = state(&world);
+            now.0.retain(|(name, _)| name.as_str() != "next");
+            assert_eq!(now, after, "{point}: {ops:?}");
+            assert_eq!(world.zone.wants_snapshot(), repaired, "{point}: {ops:?}");
+            let next = reader.next_entry();
+            if repaired {
+                assert_eq!(next, Err(Lost), "{point}: {ops:?}");
+                assert_eq!(world.zone.journal().after(told).err(), Some(Lost), "{point}");
+            } else {
+                assert_eq!(next.map(|entry| entry.map(|e| e.revision)), Ok(Some(told + 1)));
+            }
+            // With a new snapshot all goes on.
+            world.zone.clear_snapshot_wish();
+            let mut reader = world.zone.journal().now();
+            world.put("next", &[server("10.0.0.4:85", 1)]);
+            let entry = reader.next_entry().expect("it goes on").expect("it is told");
+            assert_eq!(entry.revision, world.zone.revision());
+            assert!(!world.zone.wants_snapshot());
+        }
+    }
+    println!("died {died} times");
+    assert!(died >= 40, "{died}");
+}
+
+#[test]
+fn what_dies_while_it_adopts_is_adopted_again() {
+    for point in POINTS {
+        let (a, b) = (world(), World::new(256 << 10));
+        b.put("gap", &[server("10.0.0.9:80", 1)]);
+        b.put("app", &[server("10.0.0.1:81", 1)]);
+        b.hit("app");
+        let (file, revision) = a.worker.read_wanted(&upstream("app")).unwrap();
+        batch(&a, &[down("10.0.0.1")]);
+        let (app, gap) = (upstream("app"), upstream("gap"));
+        let adoptees = [
+            Adoptee { name: &app, file: Some(&file), revision, declared: None },
+            Adoptee { name: &gap, file: None, revision, declared: None },
+        ];
+        let adopt = || {
+            let hosts = b.worker.adopt_hosts(&a.worker.hosts(), &b.clock, &mut || false);
+            assert!(hosts.is_ok());
+            let adopted = b.worker.adopt(&adoptees, &b.clock, &mut || false);
+            assert_eq!(adopted.done, 2);
+        };
+        dies(point, adopt);
+        adopt();
+        assert_eq!(b.worker.read_wanted(&app).unwrap().0, file, "{point}");
+        assert!(b.worker.read_wanted(&gap).is_none(), "{point}");
+        assert_eq!(b.worker.hosts(), a.worker.hosts(), "{point}");
+        assert!(b.pick("app").is_err(), "{point}");
+        let live = b.worker.read(&app, &b.clock).unwrap().live;
+        assert_eq!(live[0].counters.requests, 1, "{point}");
+    }
+}
