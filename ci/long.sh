@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The cases at full size (hours of load, hundreds of killed workers): what ci/test.sh runs short.
 #
-#   ci/long.sh [STORY ...]     all story files of tests/, then schemathesis, a newer nginx, ASan; or these
+#   ci/long.sh [STORY ...]     all story files of tests/, then schemathesis, a newer nginx, ASan, torture; or these
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,4 +25,7 @@ if [ $# = 0 ]; then
     ci/schemathesis.sh 300
     env -u PEERAGE_LONG ci/newer.sh
     env -u PEERAGE_LONG ci/asan.sh
+    for seed in 1 2 3; do
+        ci/torture.sh 600 "$seed"
+    done
 fi

@@ -47,5 +47,6 @@ step loom env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
     cargo test -p peerage-shm --test loom --release
 step fork cargo test -p peerage-shm --features points --test fork
 step stories stories
+step torture ci/torture.sh 60
 step schema ci/schemathesis.sh
 echo "== all ok, $((SECONDS - begun)) s"
