@@ -125,7 +125,7 @@ impl Shared {
     }
 
     /// Calls `seen` with every record that a list names.
-    pub(crate) fn each_held(&self, mut seen: impl FnMut(Ref)) {
+    pub fn each_held(&self, mut seen: impl FnMut(Ref)) {
         for (_, w) in slot::each(self.region()) {
             let entries = w[LIST..].iter().map(|entry| record_of(entry.load(Ordering::SeqCst)));
             entries.filter(|record| !record.is_none()).for_each(&mut seen);

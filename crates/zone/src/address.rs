@@ -189,9 +189,16 @@ impl Address {
 
     /// The text.
     pub fn text(&self) -> String {
-        let words = self.first.iter().chain(self.rest.as_flattened()).skip(self.place.sockwords());
-        let bytes: Vec<u8> =
-            words.flat_map(|word| get(word).to_ne_bytes()).take(self.name_len()).collect();
-        String::from_utf8_lossy(&bytes).into_owned()
+        String::from_utf8_lossy(&self.bytes(self.place.sockwords(), self.name_len())).into_owned()
+    }
+
+    /// The bytes of the socket address.
+    pub(crate) fn sockaddr(&self) -> Vec<u8> {
+        self.bytes(0, self.sockaddr_len())
+    }
+
+    fn bytes(&self, from: usize, len: usize) -> Vec<u8> {
+        let words = self.first.iter().chain(self.rest.as_flattened()).skip(from);
+        words.flat_map(|word| get(word).to_ne_bytes()).take(len).collect()
     }
 }

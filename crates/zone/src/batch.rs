@@ -10,10 +10,10 @@ use peerage_core::host::{HostVerb, Hosts, is_on};
 use peerage_core::name::UpstreamName;
 use peerage_core::server::AdminState;
 use peerage_core::upstream::Upstream;
-use peerage_shm::Ref;
 
-use crate::change::{Env, Mark, created, is_privileged, shorten};
+use crate::change::{Env, created, is_privileged, shorten};
 use crate::commit::{Batch as Plans, Plan, Revision, Unfit};
+use crate::drain::{Concerned, Mark};
 use crate::events::told;
 use crate::hosts::StoredHosts;
 use crate::journal;
@@ -160,7 +160,7 @@ struct Draft {
     /// Revision of the zone before anything was read.
     revision: u64,
     results: Vec<OpResult>,
-    peers: Vec<(Ref, u32)>,
+    concerned: Concerned,
 }
 
 impl Worker {
@@ -276,7 +276,7 @@ impl Worker {
             next_hosts,
             revision,
             results: Vec::with_capacity(ops.len()),
-            peers: Vec::new(),
+            concerned: Concerned::default(),
         };
         for (i, op) in ops.iter().enumerate() {
             let result = match op {
@@ -354,7 +354,7 @@ impl Worker {
         let applied =
             self.decide(name, change, env, (work.now.as_ref(), stored, &draft.next_hosts))?;
         if let Some(stored) = stored {
-            draft.peers.extend(self.concerned_peers(stored, change));
+            self.concern(stored, change, &mut draft.concerned);
         }
         let Some(work) = draft.work.get_mut(name) else { return Ok(OpResult::default()) };
         let before = work.now.take();
@@ -377,13 +377,13 @@ impl Worker {
     ) -> Result<OpResult, ChangeError> {
         let next =
             draft.next_hosts.apply(verb, on, &self.context(env, None, &|_| true, &mut || 0))?;
-        draft.peers.extend(draft.work.values().filter_map(|w| w.stored.as_ref()).flat_map(
-            |stored| {
-                let servers = stored.upstream.servers.iter().zip(&stored.servers);
-                let on_it = servers.filter(|(server, _)| is_on(server, verb.ip));
-                on_it.flat_map(|(_, s)| s.peers(self.region()).map(|p| (p.at, p.uid())))
-            },
-        ));
+        let all = draft.work.values().filter_map(|work| work.stored.as_ref());
+        let on_it = all.flat_map(|stored| {
+            let servers = stored.upstream.servers.iter().zip(&stored.servers);
+            let on_it = servers.filter(|(server, _)| is_on(server, verb.ip));
+            on_it.flat_map(|(_, server)| server.peers(self.region()))
+        });
+        draft.concerned.host(verb.ip, on_it);
         let Some(next) = next else { return Ok(OpResult::default()) };
         if let Some(min_up) = verb.opts.min_up.filter(|_| verb.verb != AdminState::Up) {
             let short = self.short_of(draft, verb.ip, min_up, env);
@@ -457,7 +457,7 @@ impl Draft {
             results: self.results,
             touched: touched.collect(),
             hosts,
-            mark: Mark::new(epoch, self.peers),
+            mark: Mark::new(epoch, self.concerned),
         }
     }
 }

@@ -1,5 +1,11 @@
 //! The one door for changes of what is declared and wanted.
 
+use crate::batch::{Batch, BatchAttempt, Checks, Op};
+use crate::choice::Clock;
+use crate::drain::{Concerned, Mark};
+use crate::live::facts;
+use crate::stored::Stored;
+use crate::worker::Worker;
 use peerage_core::addr::ServerAddr;
 use peerage_core::body::Field;
 use peerage_core::change::{self, Actor, Applied, Change, ChangeError};
@@ -9,14 +15,6 @@ use peerage_core::name::UpstreamName;
 use peerage_core::server::{Limits, Origin, Server};
 use peerage_core::state;
 use peerage_core::upstream::{Defaults, Upstream};
-use peerage_shm::{Epoch, Ref};
-
-use crate::batch::{Batch, BatchAttempt, Checks, Op};
-use crate::choice::Clock;
-use crate::layout::Peer;
-use crate::live::facts;
-use crate::stored::Stored;
-use crate::worker::Worker;
 
 /// Who changes something, and when.
 pub struct Env<'a> {
@@ -65,24 +63,6 @@ pub enum Attempt {
     },
 }
 
-/// The time since which a change is in force, and the peers it concerns.
-#[derive(Clone, Debug)]
-pub struct Mark {
-    epoch: Epoch,
-    peers: Vec<(Ref, u32)>,
-}
-
-/// How far a server is drained.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Drain {
-    /// No process has a request to it, and none can begin one.
-    pub drained: bool,
-    /// Requests in flight.
-    pub active: u32,
-    /// Upgraded connections among them.
-    pub upgraded: u32,
-}
-
 impl Worker {
     /// Applies a change to the upstream of this name.
     pub fn change(&self, name: &UpstreamName, change: &Change, env: &Env<'_>) -> Attempt {
@@ -115,26 +95,6 @@ impl Worker {
                 Attempt::Done { revision, changed, created, upstream: upstream.map(Box::new), mark }
             }
         }
-    }
-
-    /// How far the server that a change concerned is drained since that change.
-    ///
-    /// True only after a grace period, and then for good as long as it stays down: the count is
-    /// raised inside the read section in which the server was found open.
-    pub fn drain(&self, mark: &Mark) -> Drain {
-        // Whether nobody can begin a request first, the count second: the other way around one
-        // could begin in between.
-        let passed = self.zone().shared().passed(mark.epoch);
-        let region = self.region();
-        let lives = |&(at, uid): &(Ref, u32)| Peer::at(region, at).filter(|p| p.uid() == uid);
-        let active: u32 = mark.peers.iter().filter_map(lives).map(Peer::active).sum();
-        let mut upgraded = 0;
-        if active > 0 {
-            self.zone().shared().each_marked(|record| {
-                upgraded += u32::from(mark.peers.iter().any(|&(at, _)| at == record));
-            });
-        }
-        Drain { drained: passed && active == 0, active, upgraded: upgraded.min(active) }
     }
 
     /// What is declared and wanted of an upstream now.
@@ -177,18 +137,12 @@ impl Worker {
         state::eligible(server.admin.state, limits, &shown.unwrap_or_default())
     }
 
-    /// The peers of the server that a change names.
-    pub(crate) fn concerned_peers(&self, stored: &Stored, change: &Change) -> Vec<(Ref, u32)> {
-        let place = concerned(change).and_then(|sel| stored.upstream.position(sel));
-        let server = place.and_then(|place| stored.servers.get(place));
-        let peers = server.map(|server| server.peers(self.region()));
-        peers.into_iter().flatten().map(|peer| (peer.at, peer.uid())).collect()
-    }
-}
-
-impl Mark {
-    pub(crate) const fn new(epoch: Epoch, peers: Vec<(Ref, u32)>) -> Self {
-        Self { epoch, peers }
+    /// Adds the server that a change names.
+    pub(crate) fn concern(&self, stored: &Stored, change: &Change, concerned: &mut Concerned) {
+        let place = concerned_server(change).and_then(|sel| stored.upstream.position(sel));
+        if let Some(server) = place.and_then(|place| stored.servers.get(place)) {
+            concerned.server(self, server.peers(self.region()));
+        }
     }
 }
 
@@ -208,7 +162,7 @@ pub(crate) fn shorten(next: &mut Upstream, before: Option<&Upstream>) {
 }
 
 /// The server that a change names.
-fn concerned(change: &Change) -> Option<&peerage_core::upstream::ServerSel> {
+fn concerned_server(change: &Change) -> Option<&peerage_core::upstream::ServerSel> {
     match change {
         Change::PutServer { sel, .. }
         | Change::PatchServer { sel, .. }

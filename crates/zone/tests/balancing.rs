@@ -49,6 +49,29 @@ fn drained_is_said_only_when_the_last_request_is_done() {
 }
 
 #[test]
+fn requests_to_a_server_that_was_removed_and_set_again_are_waited_for() {
+    let world = World::new(1 << 20);
+    let sets = [server("10.0.0.1:81", 1), server("10.0.0.2:81", 1)];
+    world.put("app", &sets);
+    world.put("other", &sets);
+    let held: Vec<_> = (0..2).map(|_| world.pick("app").unwrap()).collect();
+    let other = world.pick("other").unwrap();
+    for addr in ["10.0.0.1:81", "10.0.0.2:81"] {
+        world.ok("app", &Change::DeleteServer { sel: sel(addr) });
+        world.ok("app", &Change::PutServer { sel: sel(addr), body: server(addr, 1) });
+    }
+    let (_, _, one) = world.admin("app", "10.0.0.1:81", AdminState::Down);
+    assert_eq!(world.worker.drain(&one).active, 1, "of one server in one upstream");
+    let host = world.host([10, 0, 0, 1].into(), AdminState::Down);
+    world.done(other.1, false);
+    assert_eq!(world.worker.drain(&host).active, 1, "of the former server");
+    for (_, choice) in held {
+        world.done(choice, false);
+    }
+    assert!(world.worker.drain(&one).drained && world.worker.drain(&host).drained);
+}
+
+#[test]
 fn a_removed_server_is_freed_only_after_its_last_request() {
     let mut world = World::new(1 << 20);
     world.put("app", &[server("10.0.0.1:81", 1), server("10.0.0.1:82", 1)]);

@@ -85,10 +85,12 @@ impl World {
         self.ok(name, &Change::Admin { sel: sel(addr), verb, opts: VerbOpts::default() })
     }
 
-    pub(crate) fn host(&self, ip: IpAddr, verb: AdminState) {
+    pub(crate) fn host(&self, ip: IpAddr, verb: AdminState) -> Mark {
         let verb = HostVerb { ip, verb, opts: VerbOpts::default(), missing_ok: true };
-        let attempt = self.batch(&[Op::Host(verb)], &Checks::NONE);
-        assert!(matches!(attempt, BatchAttempt::Done(_)), "{attempt:?}");
+        match self.batch(&[Op::Host(verb)], &Checks::NONE) {
+            BatchAttempt::Done(batch) => batch.mark,
+            other => panic!("{other:?}"),
+        }
     }
 
     pub(crate) fn batch(&self, ops: &[Op], checks: &Checks<'_>) -> BatchAttempt {
