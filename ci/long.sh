@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # The cases at full size (hours of load, hundreds of killed workers): what ci/test.sh runs short.
 #
-#   ci/long.sh [STORY ...]     all story files of tests/, then schemathesis, a newer nginx, ASan, torture; or these
+#   ci/long.sh [STORY ...]     all stories of tests/, then fuzzing, schemathesis, a newer nginx, ASan,
+#                              torture; or these
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-export PEERAGE_LONG=1 PEERAGE_PACKAGES="valgrind python3 python3-venv"
+export PEERAGE_LONG=1 PEERAGE_PACKAGES="valgrind python3 python3-venv g++"
 . ci/prepare.sh
 ci/build.sh --faults
 
@@ -22,6 +23,7 @@ for story in "${stories[@]}"; do
 done
 cargo test -p peerage-shm --release
 if [ $# = 0 ]; then
+    ci/fuzz.sh 60
     ci/schemathesis.sh 300
     env -u PEERAGE_LONG ci/newer.sh
     env -u PEERAGE_LONG ci/asan.sh

@@ -26,7 +26,7 @@ step() {
 
 # Also when steps are picked: cargo needs what it exports.
 echo "== prepare"
-export PEERAGE_PACKAGES="valgrind python3 python3-venv"
+export PEERAGE_PACKAGES="valgrind python3 python3-venv g++"
 . ci/prepare.sh
 
 # The stories wait for processes more than they compute: two at a time.
@@ -34,13 +34,20 @@ stories() {
     cargo test -p peerage --tests -- --test-threads=2
 }
 
-step format cargo fmt --all --check
+# The workspace, and the one of the fuzz targets.
+formatted() {
+    cargo fmt --all --check && cargo fmt --manifest-path crates/core/fuzz/Cargo.toml --check
+}
+
+step format formatted
 step lint ci/lint.sh
 step build ci/build.sh --faults
 step symbols ci/lint.sh --symbols "$target/release/libpeerage.so"
 step clippy cargo clippy --workspace --all-targets -- -D warnings
 step docs env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 step unit cargo test -p peerage-core -p peerage-zone -p peerage-shm
+step crash cargo test -p peerage-zone --features points --test crash
+step fuzz ci/fuzz.sh 5
 # Optimised across crates it would build longer than it runs.
 step loom env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
     CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \

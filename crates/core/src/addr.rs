@@ -132,6 +132,10 @@ impl fmt::Display for ServerAddr {
         match self {
             Self::Inet(addr) => write!(f, "{addr}"),
             Self::Unix(path) => write!(f, "unix:{path}"),
+            // Without a dot it would read as a path, and as the id of a server.
+            Self::Name { host, port } if matches!(&**host, "unix" | "id") => {
+                write!(f, "{host}.:{port}")
+            }
             Self::Name { host, port } => write!(f, "{host}:{port}"),
         }
     }
@@ -228,6 +232,8 @@ mod tests {
             ("App.Example.COM.:8080", "app.example.com:8080"),
             ("app", "app:80"),
             ("a_b-c.d:1", "a_b-c.d:1"),
+            ("Unix", "unix.:80"),
+            ("id:7", "id.:7"),
         ];
         for (given, canonical) in table {
             let addr = ServerAddr::parse(given).unwrap();

@@ -12,11 +12,12 @@ use crate::addr::ServerAddr;
 use crate::body::{End, VerbOpts};
 use crate::change::admin::set_admin;
 use crate::change::{ChangeError, Context};
-use crate::field;
+use crate::field::{self, FieldError};
 use crate::server::{Admin, AdminState, Server};
 
 /// Admin states of hosts, by address; a host that is up has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "BTreeMap<IpAddr, Admin>")]
 pub struct Hosts(BTreeMap<IpAddr, Admin>);
 
 /// `up`, `drain` or `down` of a host.
@@ -30,6 +31,18 @@ pub struct HostVerb {
     pub opts: VerbOpts,
     /// Whether it may have no server.
     pub missing_ok: bool,
+}
+
+impl TryFrom<BTreeMap<IpAddr, Admin>> for Hosts {
+    type Error = FieldError;
+    fn try_from(all: BTreeMap<IpAddr, Admin>) -> Result<Self, FieldError> {
+        let mut hosts = Self::default();
+        for (ip, admin) in all {
+            admin.check()?;
+            hosts.set(ip, admin);
+        }
+        Ok(hosts)
+    }
 }
 
 impl Hosts {

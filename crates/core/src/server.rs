@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::addr::ServerAddr;
+use crate::field::{self, FieldError};
 use crate::units::Secs;
 use crate::upstream::Defaults;
 
@@ -31,6 +32,25 @@ pub struct Params {
     pub route: String,
     /// Free texts, by key.
     pub labels: BTreeMap<String, String>,
+}
+
+impl Params {
+    /// Tells whether it keeps the rules of fields, for who reads it from a file; a later version
+    /// may have more to say of `slow_start`.
+    pub(crate) fn check(&self) -> Result<(), FieldError> {
+        let Self { max_conns, max_fails, route, labels, .. } = self;
+        field::max_conns(max_conns.unwrap_or(0).into())?;
+        field::max_fails(max_fails.unwrap_or(0).into())?;
+        field::route(route)?;
+        if labels.len() > field::MAX_LABELS {
+            return Err(FieldError::Labels);
+        }
+        for (key, value) in labels {
+            field::label_key(key)?;
+            field::label_value(value)?;
+        }
+        Ok(())
+    }
 }
 
 impl PartialEq for Params {
@@ -143,6 +163,17 @@ fn is_same(a: &str, b: &str) -> bool {
 }
 
 impl Admin {
+    /// Tells whether it is as a change would make it, for who reads it from a file.
+    pub(crate) fn check(&self) -> Result<(), FieldError> {
+        for text in [&self.reason, &self.by, &self.from] {
+            field::reason(text)?;
+        }
+        if self.state == AdminState::Up && self.until.is_some() {
+            return Err(FieldError::EndOfUp);
+        }
+        Ok(())
+    }
+
     /// Tells whether it stands as the configuration set it, not an operator.
     ///
     /// An operator may be called "config" too, but comes from somewhere.

@@ -9,8 +9,21 @@ use thiserror::Error;
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
-#[serde(transparent)]
+#[serde(into = "u32", try_from = "u32")]
 pub struct Secs(pub u32);
+
+impl From<Secs> for u32 {
+    fn from(time: Secs) -> Self {
+        time.0
+    }
+}
+
+impl TryFrom<u32> for Secs {
+    type Error = UnitError;
+    fn try_from(seconds: u32) -> Result<Self, UnitError> {
+        Self::new(seconds.into())
+    }
+}
 
 /// Why a text is no time or size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -5,8 +5,14 @@ mod support;
 use peerage_core::api::error::Code;
 use peerage_core::api::model;
 use peerage_core::api::route::{Http, WriteMode, route};
+use peerage_core::crc::crc32c;
+use peerage_core::damage::DamageKind;
+use peerage_core::server::{Declared, Params};
+use peerage_core::snapshot::{self, Header, Writer};
+use peerage_core::units::Secs;
+use peerage_core::upstream::Upstream;
 use proptest::prelude::*;
-use support::World;
+use support::{World, addr};
 
 #[test]
 fn bad_bodies_are_refused_with_their_field() {
@@ -178,6 +184,83 @@ fn operate_lets_a_patch_change_only_the_weight() {
             }
         }
     }
+}
+
+#[test]
+fn what_no_change_makes_is_not_read_from_a_state_file() {
+    type Row = (fn(&mut Upstream), &'static str);
+    let table: [Row; 11] = [
+        (|u| u.servers[1].addr = addr("10.0.0.1:80"), "server \"10.0.0.1:80\" comes twice"),
+        (|u| u.servers[1].id = 1, "id 1 comes twice"),
+        (
+            |u| u.servers[0].given = Some("10.0.0.2".into()),
+            "server \"10.0.0.1:80\" was given as another",
+        ),
+        (
+            |u| u.servers[0].params.max_conns = Some(1 << 20),
+            "a field of server \"10.0.0.1:80\" must be a whole number from 0 to 1048575",
+        ),
+        (
+            |u| u.servers[0].params.route = "\u{1b}[2J".into(),
+            "a field of server \"10.0.0.1:80\" must not have control characters",
+        ),
+        (
+            |u| drop(u.servers[0].params.labels.insert(String::new(), "v".into())),
+            "a field of server \"10.0.0.1:80\" must have keys that are not empty",
+        ),
+        (
+            |u| u.servers[0].admin.reason = "a".repeat(256),
+            "a field of server \"10.0.0.1:80\" must have at most 255 bytes",
+        ),
+        (
+            |u| u.servers[0].admin.until = Some(1),
+            "a field of server \"10.0.0.1:80\" has no end while it is up",
+        ),
+        (
+            |u| {
+                let params = Params { max_fails: Some(1 << 16), ..Params::default() };
+                u.servers[0].declared = Some(Declared { params, ..Declared::default() });
+            },
+            "a declared field must be a whole number from 0 to 65535",
+        ),
+        (
+            |u| u.settings.defaults.max_fails = Some(1 << 16),
+            "a default must be a whole number from 0 to 65535",
+        ),
+        (|u| u.settings.defaults.fail_timeout = Some(Secs(1 << 31)), "too large"),
+    ];
+    for (spoil, text) in table {
+        let mut upstream = World::with(2).app.unwrap();
+        spoil(&mut upstream);
+        let mut out = Vec::new();
+        let mut writer = Writer::begin(&mut out, &Header::new("main", 1, 9, 0));
+        writer.upstream(&mut out, &upstream, 1);
+        writer.end(&mut out);
+        let damage = snapshot::read(&out).damage.unwrap();
+        assert_eq!((damage.kind, damage.line), (DamageKind::Damaged, 2));
+        assert!(damage.text.starts_with(text), "{text}: {}", damage.text);
+    }
+}
+
+#[test]
+fn a_state_of_a_host_counts_whatever_form_its_address_has() {
+    let file = |hosts: &str| {
+        let mut out = Vec::new();
+        let writer = Writer::begin(&mut out, &Header::new("main", 1, 9, 0));
+        let data = format!(r#"{{"hosts":{hosts}}}"#);
+        let sum = crc32c(data.as_bytes());
+        out.extend(format!("{{\"sum\":\"{sum:08x}\",\"data\":{data}}}\n").bytes());
+        writer.end(&mut out);
+        snapshot::read(&out)
+    };
+    let admin = r#"{"state":"down","since":1,"until":null,"reason":"REASON","by":"","from":""}"#;
+    let one = file(&format!(r#"{{"::ffff:10.0.0.1":{admin}}}"#));
+    assert_eq!(one.damage, None);
+    assert!(one.hosts.get("10.0.0.1".parse().unwrap()).is_some());
+    let up = file(&format!(r#"{{"10.0.0.1":{}}}"#, admin.replace("down", "up")));
+    assert!(up.damage.is_none() && up.hosts.is_empty());
+    let long = file(&format!(r#"{{"10.0.0.1":{}}}"#, admin.replace("REASON", &"a".repeat(256))));
+    assert!(long.damage.is_some() && long.hosts.is_empty());
 }
 
 proptest! {

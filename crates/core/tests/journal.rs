@@ -8,7 +8,7 @@ use peerage_core::replica::Replica;
 use peerage_core::server::{Admin, AdminState, Server};
 use peerage_core::upstream::Upstream;
 use proptest::prelude::*;
-use support::{World, any_upstream};
+use support::{World, any_upstream, keep_unique};
 
 fn text(before: Option<&Upstream>, after: Option<&Upstream>) -> String {
     String::from_utf8(journal::changes(&[(before, after)], None)).unwrap()
@@ -164,6 +164,9 @@ proptest! {
                     *server = Server { id: server.id, ..old.clone() };
                 }
             }
+        }
+        if let Some(after) = &mut after {
+            keep_unique(&mut after.servers, &mut after.removed);
         }
         let expected: Vec<Upstream> = after.clone().into_iter().collect();
         prop_assert_eq!(through(before.as_ref(), after.as_ref()), expected);

@@ -14,7 +14,7 @@ use peerage_core::snapshot::{self, Header, Loaded, Writer};
 use peerage_core::upstream::Upstream;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use support::{any_admin, any_server, any_upstream};
+use support::{any_admin, any_server, any_upstream, keep_unique};
 
 /// A zone at one revision: the naive model.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -89,6 +89,7 @@ impl Act {
             Self::Admin(at, admin) => upstream.servers[at % len].admin = admin.clone(),
             Self::Put(_) => unreachable!(),
         }
+        keep_unique(&mut upstream.servers, &mut upstream.removed);
         Some(upstream)
     }
 }
@@ -235,8 +236,10 @@ fn any_steps(max: usize) -> impl Strategy<Value = Vec<Step>> {
 
 /// A few revisions that do all there is.
 fn story() -> History {
-    let server =
-        |n: u64| Server { id: n, ..support::World::with(1).app.unwrap().servers[0].clone() };
+    let server = |n: u64| {
+        let addr = support::addr(&format!("10.0.0.{n}:80"));
+        Server { id: n, addr, ..support::World::with(1).app.unwrap().servers[0].clone() }
+    };
     let upstream = |servers: u64| {
         let app = support::World::with(1).app.unwrap();
         Upstream { servers: (1..=servers).map(server).collect(), ..app }

@@ -91,6 +91,7 @@ pub fn route(method: Http, path: &[u8], query: &[u8], mode: WriteMode) -> Result
 }
 
 /// The segments of a path, decoded one by one; empty ones do not count, as in nginx's `$uri`.
+/// Dots are refused also between the slashes of a decoded one, where nginx goes up by them.
 fn segments(path: &[u8]) -> Result<Vec<String>, Problem> {
     if !path.is_empty() && path[0] != b'/' {
         return Err(Problem::new(Code::PathNotFound, "the API has no such path"));
@@ -98,7 +99,9 @@ fn segments(path: &[u8]) -> Result<Vec<String>, Problem> {
     let mut segments = Vec::with_capacity(6);
     for raw in path.split(|&b| b == b'/').filter(|raw| !raw.is_empty()) {
         match decode_segment(raw) {
-            Some(segment) if segment != "." && segment != ".." => segments.push(segment),
+            Some(segment) if !segment.split('/').any(|part| matches!(part, "." | "..")) => {
+                segments.push(segment);
+            }
             _ => return Err(Problem::new(Code::BadPath, "the path cannot be decoded")),
         }
     }
@@ -389,6 +392,8 @@ mod tests {
             (Get, "/v1/upstreams/..", "", On, Code::BadPath, None),
             (Get, "/v1/upstreams/%2e%2e", "", On, Code::BadPath, None),
             (Get, "/v1/upstreams/a%0ab", "", On, Code::BadPath, None),
+            (Post, "/v1/upstreams/a/servers/unix:%2F..%2F..%2Fb/down", "", On, Code::BadPath, None),
+            (Put, "/v1/upstreams/a/servers/unix:%2Frun%2F%2e%2Fb", "", On, Code::BadPath, None),
             (
                 Post,
                 "/v1/upstreams/app",

@@ -135,16 +135,23 @@ impl<'a> ServerLine<'a> {
             route: self.route.into_owned(),
             labels: self.labels.into_owned(),
         };
-        Ok(Server {
+        let server = Server {
             id: self.id,
             addr: self.server,
             given: self.given.map(Cow::into_owned),
             origin,
             params,
             admin: admin.unwrap_or_default(),
-            declared: self.declared.map(DeclaredLine::into_declared),
+            declared: self.declared.map(DeclaredLine::into_declared).transpose()?,
             addrs: self.addrs.into_owned(),
-        })
+        };
+        let Server { addr, given, params, admin, .. } = &server;
+        if given.as_ref().is_some_and(|given| ServerAddr::parse(given).as_ref() != Ok(addr)) {
+            return Err(format!("server \"{addr}\" was given as another"));
+        }
+        let kept = params.check().and_then(|()| admin.check());
+        kept.map_err(|error| format!("a field of server \"{addr}\" {error}"))?;
+        Ok(server)
     }
 }
 
@@ -164,7 +171,7 @@ impl<'a> DeclaredLine<'a> {
         }
     }
 
-    pub(crate) fn into_declared(self) -> Declared {
+    pub(crate) fn into_declared(self) -> Result<Declared, String> {
         let params = Params {
             weight: self.weight,
             max_conns: self.max_conns,
@@ -175,7 +182,8 @@ impl<'a> DeclaredLine<'a> {
             route: self.route.into_owned(),
             labels: self.labels.into_owned(),
         };
-        Declared { params, admin: self.admin }
+        params.check().map_err(|error| format!("a declared field {error}"))?;
+        Ok(Declared { params, admin: self.admin })
     }
 }
 

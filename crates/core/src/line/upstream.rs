@@ -1,6 +1,7 @@
 //! The text form of an upstream, and of what it is without its servers.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,7 @@ use super::is_default;
 use super::server::{DeclaredLine, ServerLine, origin};
 use crate::addr::ServerAddr;
 use crate::name::UpstreamName;
-use crate::server::{Declared, Server};
+use crate::server::{Declared, Params, Server};
 use crate::units::Secs;
 use crate::upstream::{Defaults, Method, Settings, Upstream};
 
@@ -101,6 +102,7 @@ impl<'a> UpstreamLine<'a> {
         let servers: Result<Vec<Server>, String> =
             servers.into_iter().map(ServerLine::into_server).collect();
         upstream.servers = servers?;
+        unique(&upstream.servers)?;
         Ok((upstream, revision))
     }
 }
@@ -118,15 +120,33 @@ impl<'a> ColdLine<'a> {
 
     /// The upstream; its list of servers is empty.
     pub(crate) fn into_upstream(self, name: UpstreamName) -> Result<Upstream, String> {
+        let removed: Result<Vec<(ServerAddr, Declared)>, String> =
+            self.removed.into_iter().map(RemovedLine::into_removed).collect();
         Ok(Upstream {
             name,
             origin: origin(&self.origin)?,
-            settings: self.settings.into_settings(),
-            declared: self.declared.map(SettingsLine::into_settings),
+            settings: self.settings.into_settings()?,
+            declared: self.declared.map(SettingsLine::into_settings).transpose()?,
             servers: Vec::new(),
-            removed: self.removed.into_iter().map(RemovedLine::into_removed).collect(),
+            removed: removed?,
             orphaned_at: self.orphaned_at,
         })
+    }
+}
+
+/// Ids and addresses are keys.
+fn unique(servers: &[Server]) -> Result<(), String> {
+    // Most stand in the order of their coming.
+    if !servers.is_sorted_by(|a, b| a.id < b.id) {
+        let mut ids = HashSet::with_capacity(servers.len());
+        if let Some(server) = servers.iter().find(|server| !ids.insert(server.id)) {
+            return Err(format!("id {} comes twice", server.id));
+        }
+    }
+    let mut addrs = HashSet::with_capacity(servers.len());
+    match servers.iter().find(|server| !addrs.insert(&server.addr)) {
+        Some(server) => Err(format!("server \"{}\" comes twice", server.addr)),
+        None => Ok(()),
     }
 }
 
@@ -135,8 +155,8 @@ impl<'a> RemovedLine<'a> {
         Self { server: addr.clone(), declared: DeclaredLine::of(declared) }
     }
 
-    fn into_removed(self) -> (ServerAddr, Declared) {
-        (self.server, self.declared.into_declared())
+    fn into_removed(self) -> Result<(ServerAddr, Declared), String> {
+        Ok((self.server, self.declared.into_declared()?))
     }
 }
 
@@ -147,9 +167,11 @@ impl SettingsLine {
         Self { method: settings.method, defaults }
     }
 
-    fn into_settings(self) -> Settings {
+    fn into_settings(self) -> Result<Settings, String> {
         let LimitsLine { weight, max_conns, max_fails, fail_timeout, slow_start } = self.defaults;
+        let params = Params { max_conns, max_fails, ..Params::default() };
+        params.check().map_err(|error| format!("a default {error}"))?;
         let defaults = Defaults { weight, max_conns, max_fails, fail_timeout, slow_start };
-        Settings { method: self.method, defaults }
+        Ok(Settings { method: self.method, defaults })
     }
 }

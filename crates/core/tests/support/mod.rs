@@ -204,7 +204,7 @@ pub fn any_state() -> impl Strategy<Value = AdminState> {
 
 pub fn any_admin() -> impl Strategy<Value = Admin> {
     let until = prop::option::of(2_000_000_000_000u64..2_000_000_100_000);
-    let texts = ("[a-zé\"<]{0,5}", "(ci|config|)", "(10.0.0.9|)");
+    let texts = ("[a-zé\"<]{0,5}", "(ci|config|)", "(10\\.0\\.0\\.9|)");
     (any_state(), 0u64..3, until, texts).prop_map(|(state, since, until, (reason, by, from))| {
         let until = if state == AdminState::Up { None } else { until };
         Admin { state, since: since * 1_000_000_000_123, until, reason, by, from }
@@ -231,16 +231,29 @@ pub fn any_server() -> impl Strategy<Value = Server> {
         1 => Just(Some(Origin::Consul("dc1:web".into()))),
         1 => Just(Some(Origin::Redis("r".into()))),
     ];
-    let given = prop::option::of("[a-z.]{1,9}");
+    let given = any::<bool>();
     let addrs = prop::collection::vec(any::<([u8; 4], u16)>(), 0..3);
     (any_addr(), any_params(), any_admin(), declared, origin, given, addrs).prop_map(
         |(addr, params, admin, declared, origin, given, addrs)| {
             let own = if declared.is_some() { Origin::Config } else { Origin::Api };
+            // The same address in another way.
+            let given = given.then(|| match &addr {
+                ServerAddr::Unix(path) => format!("UNIX:{path}"),
+                addr => addr.to_string().replacen("]:", "]:0", 1).replacen(".0:", ".0:0", 1),
+            });
+            let given = given.filter(|text| *text != addr.to_string());
             let addrs = addrs.into_iter().map(|(ip, port)| (ip, port).into()).collect();
             let origin = origin.unwrap_or(own);
             Server { id: 0, addr, given, origin, params, admin, declared, addrs }
         },
     )
+}
+
+/// Keeps the first of each address.
+pub fn keep_unique(servers: &mut Vec<Server>, removed: &mut Vec<(ServerAddr, Declared)>) {
+    let mut seen = std::collections::HashSet::new();
+    servers.retain(|server| seen.insert(server.addr.clone()));
+    removed.retain(|(addr, _)| seen.insert(addr.clone()));
 }
 
 pub fn any_upstream() -> impl Strategy<Value = Upstream> {
@@ -250,9 +263,7 @@ pub fn any_upstream() -> impl Strategy<Value = Upstream> {
     let orphaned_at = prop::option::of(any::<u64>());
     (any_settings(), declared, servers, removed, orphaned_at).prop_map(
         |(settings, declared, mut servers, mut removed, orphaned_at)| {
-            let mut seen = std::collections::HashSet::new();
-            servers.retain(|server| seen.insert(server.addr.clone()));
-            removed.retain(|(addr, _)| seen.insert(addr.clone()));
+            keep_unique(&mut servers, &mut removed);
             for (id, server) in servers.iter_mut().enumerate() {
                 server.id = id as u64 + 1;
             }
