@@ -330,7 +330,7 @@ fn rows() -> Vec<Row> {
 /// An upstream nobody proxies to: what is listed moves only when something is changed.
 fn start() -> Nginx {
     let conf = Nginx::builder().http(
-        "peerage_zone main 1m;
+        "peerage_zone main 2m;
          upstream app { peerage main; server 10.9.9.1:8080; peerage_server 10.9.9.2:8080 backup; }
          server {
              listen {api};
