@@ -26,7 +26,7 @@ step() {
 
 # Also when steps are picked: cargo needs what it exports.
 echo "== prepare"
-export PEERAGE_PACKAGES="valgrind python3 python3-venv g++"
+export PEERAGE_PACKAGES="valgrind python3 python3-venv g++ strace"
 . ci/prepare.sh
 
 # The stories wait for processes more than they compute: two at a time.

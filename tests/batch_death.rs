@@ -52,11 +52,14 @@ fn killed_at(point: &str, in_force: bool) {
         let after = eventually(secs(20), || within(secs(1), || Some(seen(&api))));
         let (_, root) = api.get("");
         let now = root["revision"].as_u64().unwrap();
+        // Whoever repairs the zone leaves a revision out.
+        let at = |expected: u64| (expected..=expected + 1).contains(&now);
         if in_force {
-            assert_eq!(now, revision + 1);
+            assert!(at(revision + 1), "{now} after {revision}");
             assert!(after.iter().zip(&before).all(|(a, b)| a != b), "{before:?} {after:?}");
         } else {
-            assert_eq!((now, &after), (revision, &before));
+            assert!(at(revision), "{now} after {revision}");
+            assert_eq!(after, before);
             // What it began must not stand in the way of the same names.
             api.ok("POST", "batch", Some(&batch(second)));
             let worker = nginx.worker_pids();

@@ -11,6 +11,7 @@ use nginx_sys::{
     ngx_pool_cleanup_t, ngx_str_t, ngx_uint_t, sockaddr,
 };
 use peerage_core::name::{Case, Glob};
+use peerage_shm::point;
 use peerage_zone::{Address, CHUNK, Choice, NoPeer, Outcome, Picked, Target, Worker};
 
 use super::conf::{self, Complex, ERROR, OK};
@@ -240,6 +241,7 @@ unsafe fn get_of(
         && let Some(target) = of(block, &peer.name)
         && let Some(picked) = worker.pick_in_turn(&mut peer.choice, &target, process::clock)
     {
+        point!("peer.picked");
         // SAFETY: the caller's request.
         return unsafe { hand_over(pc, peer, &picked) };
     }
@@ -370,6 +372,7 @@ callback! {
             let log = unsafe { Log::from_raw(pc.log) };
             balancer::disabled(log);
         }
+        point!("peer.freed");
     }
 }
 

@@ -29,6 +29,7 @@ use std::rc::{Rc, Weak};
 use std::thread::JoinHandle;
 
 use peerage_core::declare::DeclaredUpstream;
+use peerage_shm::point;
 use peerage_zone::{Lead, Worker, Zone};
 
 use self::fence::Fence;
@@ -232,6 +233,7 @@ impl Inner {
             if !durable.take(owner, me) {
                 return false;
             }
+            point!("duty.taken");
         } else if exiting && self.alone.get().is_none() {
             // Those who stay come first.
             self.alone.set(Some(now));

@@ -26,6 +26,7 @@ pub struct Conf {
     pub(super) workers: usize,
     pub(super) single: bool,
     pub(super) daemon: bool,
+    user: String,
     pub(super) allowed: Vec<String>,
     pub(super) under: Vec<String>,
     pub(super) env: Vec<(String, String)>,
@@ -53,6 +54,7 @@ impl Conf {
             workers: 1,
             single: false,
             daemon: false,
+            user: "root".into(),
             allowed: Vec::new(),
             under: Vec::new(),
             env: Vec::new(),
@@ -115,6 +117,12 @@ impl Conf {
     /// Detached from the story's process, as distributions run it: only then does nginx take USR2.
     pub fn daemon(mut self) -> Self {
         self.daemon = true;
+        self
+    }
+
+    /// Whom workers run as, where nginx is started by root.
+    pub fn user(mut self, user: &str) -> Self {
+        self.user = user.into();
         self
     }
 
@@ -215,11 +223,22 @@ impl Conf {
         self.ports.keys().filter(used).map(|name| self.addr(name)).collect()
     }
 
+    /// `nginx -t` under strace, which writes the calls that touch files and sockets to a file.
+    pub fn traced(&self, to: &Path) -> (bool, String) {
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-e", "trace=%file,%network,%process", "-o"]).arg(to);
+        strace.arg(super::nginx::program());
+        self.run("-t", strace)
+    }
+
     fn run_test(&self, flag: &str) -> (bool, String) {
+        self.run(flag, Command::new(super::nginx::program()))
+    }
+
+    fn run(&self, flag: &str, mut command: Command) -> (bool, String) {
         // A log of its own: what a bad configuration says is no alert of the running nginx.
         let text = self.text("test.log");
         fs::write(self.prefix().join("conf/test.conf"), text).expect("the prefix is writable");
-        let mut command = Command::new(super::nginx::program());
         command.arg("-p").arg(self.prefix()).args(["-e", "stderr", "-c", "conf/test.conf", flag]);
         let out = command.output().expect("nginx is installed");
         let text = [out.stdout, out.stderr].concat();
@@ -233,7 +252,7 @@ impl Conf {
             text += &format!("load_module {};\n", module.display());
         }
         if geteuid().is_root() {
-            text += "user root;\n";
+            text += &format!("user {};\n", self.user);
         }
         text += &format!(
             "daemon {};\nmaster_process {};\nworker_processes {};\npid {prefix}/nginx.pid;\n\

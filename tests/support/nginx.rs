@@ -176,6 +176,14 @@ impl Nginx {
         None
     }
 
+    /// Waits until all of it has ended by itself.
+    #[track_caller]
+    pub fn ended(&mut self, limit: Duration) {
+        let group = self.group();
+        eventually(limit, || self.exited().is_some() && process::group(group).is_empty());
+        (self.child, self.group) = (None, 0);
+    }
+
     /// SIGKILL for master and workers at once, as a crash of the machine.
     pub fn kill(&mut self) {
         let group = std::mem::take(&mut self.group);
@@ -194,6 +202,11 @@ impl Nginx {
     pub fn restart(&mut self) {
         self.stop();
         self.start();
+    }
+
+    /// What it runs with.
+    pub fn conf(&self) -> &Conf {
+        &self.conf
     }
 
     /// `nginx -t` with the present configuration, beside the running nginx.

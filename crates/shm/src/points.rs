@@ -2,7 +2,7 @@
 //!
 //! Without the feature `points` they are nothing.
 
-/// Every point, for drivers that visit them all.
+/// Every point of this crate, for drivers that visit them all.
 pub const ALL: &[&str] = &[
     "lock.taken",
     "slots.entered",
@@ -46,8 +46,11 @@ mod hook {
         }
     }
 
-    /// At a point.
-    pub fn reach(name: &str) {
+    /// At a point, as the macro names it.
+    #[inline(never)]
+    pub fn reach(mark: &str) {
+        let name = mark.strip_prefix("point!(").and_then(|mark| mark.strip_suffix(')'));
+        let Some(name) = name else { return };
         let hook = HOOK.read().ok().and_then(|hook| *hook);
         if let Some(hook) = hook {
             hook(name);
@@ -58,11 +61,11 @@ mod hook {
 #[cfg(feature = "points")]
 pub use hook::{reach, set};
 
-/// Marks a point.
+/// Marks a point. Its name stands as `point!(NAME)` in what is built, where drivers find it.
 #[macro_export]
 macro_rules! point {
     ($name:literal) => {
         #[cfg(feature = "points")]
-        $crate::points::reach($name);
+        $crate::points::reach(concat!("point!(", $name, ")"));
     };
 }

@@ -215,6 +215,7 @@ impl Zone {
         point!("journal.written");
         if built.len() == 1 && hosts.is_none() {
             self.publish_one(writer, &built[0]);
+            point!("table.published");
             if let Revision::Next(_) = batch.revision {
                 self.root(root::REVISION).store(revision, Ordering::SeqCst);
             }
@@ -393,6 +394,7 @@ impl Zone {
         let noted = self.note(writer, revision, &batch.revision);
         point!("journal.written");
         self.unlink(stored.up);
+        point!("table.published");
         self.recount(Some(stored), None);
         if let Revision::Next(_) = batch.revision {
             self.root(root::REVISION).store(revision, Ordering::SeqCst);

@@ -1,7 +1,7 @@
 //! The end of a try: counters, failures, and the reference given back.
 
 use peerage_core::passive::Passive;
-use peerage_shm::{AtomicU64, Ordering::Relaxed};
+use peerage_shm::{AtomicU64, Ordering::Relaxed, point};
 
 use crate::choice::{Choice, Clock, Done, Found, Outcome};
 use crate::layout::{BUCKETS_MS, Entry, Peer, Table, get};
@@ -23,6 +23,7 @@ impl Worker {
     ) -> Done {
         let Some(holding) = choice.held else { return Done::default() };
         let peer = holding.peer();
+        point!("done.begun");
         count(peer, outcome);
         if outcome.status != 0 {
             self.time(choice, outcome.response_ms);
@@ -31,6 +32,7 @@ impl Worker {
             return self.done_of_failing(choice, outcome.failed, &clock());
         }
         choice.held = None;
+        point!("done.counted");
         self.slot().release_counted(holding.held, peer.in_flight());
         Done::default()
     }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 
+use peerage_shm::point;
+
 use crate::batch::BatchAttempt;
 use crate::durable::Durable;
 use crate::layout::root;
@@ -84,6 +86,7 @@ impl Worker {
     /// it did not.
     pub fn resign(&self, wait: &mut dyn FnMut() -> bool) -> bool {
         self.zone().durable().set_lead(Lead::Waiting);
+        point!("resign.said");
         // A change looks at the word under the lock: who takes it later sees it.
         self.zone().as_master(self.pid()).locked(wait, |_| ()).is_some()
     }

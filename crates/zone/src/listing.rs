@@ -3,6 +3,7 @@
 use std::collections::BinaryHeap;
 
 use peerage_core::name::UpstreamName;
+use peerage_shm::point;
 
 use crate::worker::Worker;
 
@@ -65,6 +66,7 @@ impl Worker {
             }
             cursor.bucket += 1;
         }
+        point!("walk.stepped");
         true
     }
 }

@@ -6,7 +6,7 @@ use peerage_core::name::UpstreamName;
 use peerage_core::server::Admin;
 use peerage_core::state::{Facts, Live};
 use peerage_core::upstream::Upstream;
-use peerage_shm::{Ref, Region, count};
+use peerage_shm::{Ref, Region, count, point};
 
 use crate::choice::Clock;
 use crate::done::{class, codes};
@@ -40,6 +40,7 @@ impl Worker {
     pub fn read(&self, name: &UpstreamName, clock: &Clock) -> Option<Seen> {
         let _section = self.enter();
         let up = self.zone().find(name.as_str().as_bytes())?;
+        point!("read.found");
         let stored = self.zone().load(up)?;
         Some(self.see(stored, clock))
     }

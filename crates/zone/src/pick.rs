@@ -6,7 +6,7 @@
 
 use peerage_core::passive::Passive;
 use peerage_core::select::{Candidate, EXACT_PEERS, Level, View, round_robin, spread};
-use peerage_shm::{AtomicU64, Held, NO_LIMIT, Ordering, Ref, Refusal, Region, count};
+use peerage_shm::{AtomicU64, Held, NO_LIMIT, Ordering, Ref, Refusal, Region, count, point};
 
 use crate::address::Address;
 use crate::choice::{Choice, Clock, Found, Holding, NoPeer, Target};
@@ -59,6 +59,7 @@ impl Worker {
         let _section = self.enter();
         let (found, up) = self.find(target)?;
         choice.upstream = Some(found);
+        point!("pick.found");
         let table = up.table(self.zone())?;
         let peer = turn::next(up, table, self.region())?;
         let held = self.slot().acquire_counted(peer.at, peer.in_flight(), NO_LIMIT).ok()?;
@@ -66,6 +67,7 @@ impl Worker {
             self.slot().release(held);
             return None;
         };
+        point!("pick.counted");
         hold(choice, peer, held, clock().msec);
         Some(Picked { address, tries: table.tries() })
     }
@@ -112,6 +114,7 @@ impl Worker {
         for _ in 0..RACES {
             let (entry, peer) = self.search(choice, up, table, clock)?;
             let limit = if entry.max_conns == 0 { NO_LIMIT } else { entry.max_conns };
+            point!("pick.chosen");
             match self.slot().acquire_counted(peer.at, peer.in_flight(), limit) {
                 Ok(held) => {
                     let failures = passive(peer);

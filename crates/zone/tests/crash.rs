@@ -42,11 +42,12 @@ fn dies(point: &'static str, act: impl FnOnce()) -> bool {
     died
 }
 
-const POINTS: [&str; 11] = [
+const POINTS: [&str; 12] = [
     "lock.taken",
     "alloc.marked",
     "alloc.counted",
     "journal.written",
+    "table.published",
     "batch.pending",
     "batch.committed",
     "journal.in_force",

@@ -10,6 +10,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use peerage_shm::point;
+
 use super::file;
 use crate::ffi::lock::{self, Hold};
 
@@ -53,7 +55,11 @@ impl Fence {
 
     /// Becomes the one that may replace files; false while somebody else is.
     pub(super) fn try_enter(&self) -> io::Result<bool> {
-        lock::try_lock(&self.file, WRITER, Hold::Alone)
+        if !lock::try_lock(&self.file, WRITER, Hold::Alone)? {
+            return Ok(false);
+        }
+        point!("fence.entered");
+        Ok(true)
     }
 
     pub(super) fn leave(&self) -> io::Result<()> {

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use peerage_core::crc;
+use peerage_shm::point;
 
 /// A new content on its way; dropped before [`Draft::commit`], it leaves nothing behind.
 pub(super) struct Draft {
@@ -67,8 +68,11 @@ impl Draft {
     /// Puts the new content, settled, in the old one's place.
     pub(super) fn replace(self) -> io::Result<Identity> {
         refuse_odd(&self.path)?;
+        point!("draft.settled");
         fs::rename(&self.temp, &self.path)?;
+        point!("draft.renamed");
         sync_directory(&self.path)?;
+        point!("draft.replaced");
         Ok(Identity::of(&self.file.metadata()?))
     }
 }

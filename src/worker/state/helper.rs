@@ -9,6 +9,8 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use peerage_shm::point;
+
 use super::clerk::Clerk;
 use super::fence::Fence;
 use super::source::News;
@@ -168,6 +170,7 @@ impl Shared {
         while let Some(order) = self.next() {
             if let Some(outcome) = clerk.carry_out(order) {
                 self.lock().outcomes.push_back(outcome);
+                point!("helper.told");
                 if let Some(bell) = &bell {
                     bell.ring();
                 }

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use peerage_core::journal::Head;
+use peerage_shm::point;
 
 use super::file;
 
@@ -25,6 +26,7 @@ impl Journal {
             .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
             .open(path(state, number))?;
         let mut journal = Self(file);
+        point!("file.created");
         let begun = journal.append(head).and_then(|()| file::sync_directory(state));
         if begun.is_err() {
             // Tried again under another number.
@@ -40,7 +42,10 @@ impl Journal {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
         }
         self.0.write_all(lines)?;
-        self.0.sync_data()
+        point!("file.appended");
+        self.0.sync_data()?;
+        point!("file.synced");
+        Ok(())
     }
 }
 
@@ -97,6 +102,7 @@ pub(super) fn remove_before(state: &Path, number: u64) {
         if old < number {
             // One that stays costs room only: readers do not look at it.
             let _ = fs::remove_file(path(state, old));
+            point!("file.removed");
         }
     }
 }

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use peerage_core::journal as record;
+use peerage_shm::point;
 use peerage_zone::journal::Reader;
 
 use super::checkpoint::Checkpoint;
@@ -21,6 +22,7 @@ use crate::ffi::process;
 pub(super) fn drain(subject: &Subject, fence: Option<&Fence>, own: impl Fn(Leaving) -> bool) {
     let durable = subject.durable();
     let begun = Instant::now();
+    point!("last.begun");
     let may = || super::is_behind(subject.zone());
     while may() && begun.elapsed() < LAST_DRAIN {
         if own(Leaving::Yes) {
@@ -76,6 +78,7 @@ fn write(subject: &Subject, fence: Option<&Fence>, begun: Instant) -> io::Result
         thread::sleep(Duration::from_millis(5));
     }
     let written = write_inside(subject, fence);
+    point!("last.written");
     fence.leave()?;
     written
 }

@@ -11,6 +11,7 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use peerage_core::name::UpstreamName;
+use peerage_shm::point;
 use peerage_zone::{Adoptee, Cursor, Lead, Unadopted};
 
 use super::helper::{Claimed, Helper, Order, Outcome};
@@ -81,7 +82,9 @@ impl Duty {
                     next
                 }
                 None => {
-                    *self = Self::Leading(Box::new(Pen::begin(subject, helper, From::Ring)));
+                    // Not from the ring: what is not on the disk may stand before a gap in it, over
+                    // which nobody reads, and the next reader would come to the same.
+                    *self = Self::Leading(Box::new(Pen::begin(subject, helper, From::Snapshot)));
                     1
                 }
             },
@@ -171,6 +174,7 @@ fn lead(subject: &Subject, helper: &Helper, from: From) -> Duty {
         log!(Notice, "peerage zone \"{name}\" is the one to be changed now");
     }
     let duty = Duty::Leading(Box::new(Pen::begin(subject, helper, from)));
+    point!("lead.begun");
     subject.durable().set_lead(Lead::Leads);
     worker::wake_all();
     duty
@@ -220,6 +224,7 @@ impl Adoption {
                 let portion = &left[..left.len().min(PIECE)];
                 let done = adopt(subject, portion, self.news.revision);
                 self.at += done;
+                point!("adoption.sliced");
                 if done < portion.len() {
                     return true;
                 }
@@ -246,6 +251,7 @@ impl Adoption {
         if !subject.worker.adopt_head(revision, next_id, &mut || false) {
             return Duty::Adopting(self);
         }
+        point!("adoption.ended");
         if !self.news.upstreams.is_empty() || self.news.hosts.is_some() {
             worker::wake_all();
         }

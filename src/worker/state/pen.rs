@@ -2,6 +2,7 @@
 //! whole snapshot is made when the journal is not enough or has grown long.
 
 use peerage_core::journal::{self, Head};
+use peerage_shm::point;
 use peerage_zone::journal::Reader;
 
 use super::checkpoint::Checkpoint;
@@ -149,6 +150,7 @@ impl Pen {
             }
         }
         if !lines.is_empty() {
+            point!("pen.drained");
             self.append(lines, helper);
         }
         Some(())
@@ -184,7 +186,9 @@ impl Pen {
 
     fn go_on(&mut self, mut making: Checkpoint, subject: &Subject, helper: &Helper) -> Option<()> {
         let mut out = Vec::new();
-        if making.slice(subject, &mut out) {
+        let more = making.slice(subject, &mut out);
+        point!("checkpoint.sliced");
+        if more {
             helper.order(Order::Write(out));
             self.making = Some(making);
             return Some(());
