@@ -46,10 +46,6 @@ fn zones() {
                 "invalid value \"state=\" in \"peerage_zone\" directive: no path",
             ),
             (
-                "peerage_zone main 1m flush=always;",
-                "invalid value \"flush=always\" in \"peerage_zone\" directive",
-            ),
-            (
                 "peerage_zone main 1m flush=soon;",
                 "invalid value \"flush=soon\" in \"peerage_zone\" directive",
             ),
