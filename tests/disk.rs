@@ -425,7 +425,7 @@ fn jumps_of_the_wall_clock_move_ends_and_nothing_else() {
 }
 
 /// All files of a directory as `ls -li` and `sha256sum` would tell, and the directory itself.
-fn everything(dir: &Path) -> Vec<(PathBuf, (u64, i64, i64, u64, Vec<u8>))> {
+fn everything(dir: &Path) -> Vec<(PathBuf, Identity)> {
     let mut all: Vec<_> =
         files(dir, "").into_iter().map(|file| (file.clone(), identity(&file))).collect();
     all.sort();

@@ -216,7 +216,7 @@ fn zone_too_small_for_its_state_file_is_a_warning_at_t_and_starts_with_what_fits
     nginx.stop();
     let copies = files(nginx.prefix(), "main.json.left-");
     assert_eq!(copies.len(), 1, "{copies:?}");
-    assert_eq!(fs::read(&copies[0]).unwrap(), disk.4);
+    assert!(fs::read_to_string(&copies[0]).unwrap().contains("\"end\":101"));
 
     // What was asked for is enough, and hardly more than that.
     fs::copy(&copies[0], &file).unwrap();

@@ -35,7 +35,7 @@ pub use nginx::{Nginx, Worker};
 pub use points::{Points, Strike, all_points, known};
 pub use ports::Port;
 pub use process::{Signal, alive, cpu_ticks, descriptors, rss_kb, signal, stopped};
-pub use state::{crc32c, files, identity, sealed, whole, written};
+pub use state::{Identity, crc32c, files, identity, sealed, whole, written};
 pub use tls::Certificate;
 pub use wait::{eventually, holds_for, let_pass, within};
 

@@ -339,8 +339,12 @@ impl Nginx {
             return Err(format!("{status}\n{}", self.log("stderr.log")));
         }
         let file = self.conf.prefix().join("nginx.pid");
-        let pid = within(START, || fs::read_to_string(&file).ok()?.trim().parse().ok());
-        self.group = pid.ok_or("no pid file")?;
+        // It may have its pid written before it leads its group.
+        let group = within(START, || {
+            let pid: u32 = fs::read_to_string(&file).ok()?.trim().parse().ok()?;
+            (!process::group(pid).is_empty()).then_some(pid)
+        });
+        self.group = group.ok_or("no pid file, or no process behind it")?;
         Ok(())
     }
 

@@ -46,8 +46,11 @@ pub fn files(dir: &Path, begin: &str) -> Vec<PathBuf> {
     names.map(|entry| entry.path()).filter(begins).collect()
 }
 
+/// Inode, time of the last write, length and content.
+pub type Identity = (u64, i64, i64, u64, Vec<u8>);
+
 /// What `ls -li` and `sha256sum` would tell of a file.
-pub fn identity(path: &Path) -> (u64, i64, i64, u64, Vec<u8>) {
+pub fn identity(path: &Path) -> Identity {
     let meta = fs::metadata(path).unwrap();
     (meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.len(), fs::read(path).unwrap())
 }

@@ -106,11 +106,11 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// The same as one snapshot, which needs no journal.
-    pub fn to_bytes(&self) -> Vec<u8> {
+    /// The same as one snapshot, on which only journals from this number on go on.
+    pub fn to_bytes(&self, journal: u64) -> Vec<u8> {
         let mut out = Vec::new();
         let first = self.header.clone().unwrap_or_else(|| Header::new("", 0, 1, 0));
-        let mut writer = Writer::begin(&mut out, &Header { journal: 0, ..first });
+        let mut writer = Writer::begin(&mut out, &Header { journal, ..first });
         writer.hosts(&mut out, &self.hosts, self.hosts_revision);
         for (upstream, revision) in &self.upstreams {
             writer.upstream(&mut out, upstream, *revision);

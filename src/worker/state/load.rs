@@ -110,7 +110,10 @@ pub(crate) fn peek(path: &Path) -> Option<Loaded> {
 /// Keeps what was read, not all of which is in the zone, before the next snapshot leaves it out.
 pub(crate) fn keep_copy(path: &Path, loaded: &Loaded, log: Log<'_>) {
     let name = path.display();
-    match file::write_beside(path, &format!(".left-{}", stamp()), &loaded.to_bytes()) {
+    // In its place again, it is used without the journals that there are now.
+    let newest = journal::numbers(path).unwrap_or_default().last().copied().unwrap_or(0);
+    let bytes = loaded.to_bytes(newest + 1);
+    match file::write_beside(path, &format!(".left-{}", stamp()), &bytes) {
         Ok(copy) => log.write(
             Level::Crit,
             0,
