@@ -82,6 +82,6 @@ pub(crate) fn leaving(_cycle: Cycle<'_>) {
 /// The master ends, after its last process.
 pub(crate) fn ended(cycle: Cycle<'_>) {
     if let Some(main) = cycle.main() {
-        worker::ended(main);
+        worker::ended(main, cycle.user());
     }
 }

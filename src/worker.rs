@@ -127,7 +127,7 @@ pub(crate) fn end() {
 }
 
 /// In the master, after its last worker: what one that died has left unwritten.
-pub(crate) fn ended(main: &Main) {
+pub(crate) fn ended(main: &Main, user: (u32, u32)) {
     for zone in main.zones() {
         let (Some(path), Some(memory)) = (zone.state.as_ref(), zone.memory()) else { continue };
         if zone.flush == Flush::Off || !state::is_behind(&memory.zone) {
@@ -136,7 +136,8 @@ pub(crate) fn ended(main: &Main) {
         let pid = process::pid();
         if let Some(worker) = memory.zone.worker(pid, process::started(pid), &memory.format) {
             let worker: &'static Worker = Box::leak(Box::new(worker));
-            state::finish(&zone.name, Path::new(path), worker);
+            // Files that it makes are to be readable for the next workers.
+            process::as_user(user, || state::finish(&zone.name, Path::new(path), worker));
             worker.leave();
         }
     }

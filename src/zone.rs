@@ -235,7 +235,7 @@ fn keep(zone: &Zone, memory: Memory) {
     }
     if durable.moves_to(path.as_os_str().as_encoded_bytes()) {
         // What is there is not this zone's, and is replaced.
-        durable.set_seen(state::seen(path));
+        durable.set_seen(state::REPLACED);
         memory.zone.ask_snapshot();
     }
 }

@@ -265,7 +265,10 @@ impl Stage {
         held.iter_mut().for_each(|c| c.begin(&Request::get("/slow?ms=500&u=k0-one")).unwrap());
         self.points.plan(strikes);
         let model = clients.end();
-        signal(self.nginx.master_pid(), Signal::QUIT);
+        // A graceful end leaves the last moment nothing to write, and an end at once does not resign.
+        let resigns = strikes.iter().any(|strike| strike.point == "resign.said");
+        let end = if resigns { Signal::QUIT } else { Signal::TERM };
+        signal(self.nginx.master_pid(), end);
         let stopped_ones = self.struck(strikes);
         let_pass(if stopped_ones.is_empty() { ms(0) } else { scale(secs(1), secs(3)) });
         stopped_ones.iter().for_each(|pid| signal(*pid, Signal::CONT));

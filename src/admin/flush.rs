@@ -2,7 +2,7 @@
 
 use peerage_core::api::error::{Code, Problem};
 use peerage_core::api::render;
-use peerage_zone::Durable;
+use peerage_zone::{Durable, Lead};
 
 use super::answer;
 use crate::conf::Zone;
@@ -32,6 +32,10 @@ impl Flush {
         }
         let memory = zone.memory().ok_or_else(super::no_place)?;
         let durable = memory.zone.durable();
+        if durable.lead() == Lead::Follows {
+            let detail = "the processes of another nginx write the state file";
+            return Err(Problem::new(Code::NotWriter, detail));
+        }
         durable.want(memory.zone.revision());
         worker::wake_all();
         Ok(Self {

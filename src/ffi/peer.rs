@@ -241,7 +241,6 @@ unsafe fn get_of(
         && let Some(target) = of(block, &peer.name)
         && let Some(picked) = worker.pick_in_turn(&mut peer.choice, &target, process::clock)
     {
-        point!("peer.picked");
         // SAFETY: the caller's request.
         return unsafe { hand_over(pc, peer, &picked) };
     }
@@ -292,6 +291,7 @@ const UNKNOWN: ngx_uint_t = 1 << 20;
 /// - the request of `peer` lives
 #[inline(always)]
 unsafe fn hand_over(pc: &mut ngx_peer_connection_t, peer: &mut Peer, picked: &Picked) -> ngx_int_t {
+    point!("peer.picked");
     let address = &picked.address;
     let memory = if peer.last.is_null() && address.rest.len() < INLINE {
         peer.first.as_mut_ptr().cast::<Try>()

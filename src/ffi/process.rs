@@ -110,6 +110,26 @@ pub(crate) fn alive(pid: u32, start: u64) -> bool {
     }
 }
 
+/// Does something with the rights of the user that workers run as; both 0 where nobody changes them.
+///
+/// For a master that is about to end: what it makes is to be the workers' after the next start.
+pub(crate) fn as_user<T>(user: (u32, u32), act: impl FnOnce() -> T) -> T {
+    // SAFETY: no pointers. The group goes first and comes back last, while there are the rights to.
+    let changed = user != (0, 0)
+        && unsafe {
+            libc::geteuid() == 0 && libc::setegid(user.1) == 0 && libc::seteuid(user.0) == 0
+        };
+    let done = act();
+    if changed {
+        // SAFETY: as above; the saved ids are still root's.
+        unsafe {
+            libc::seteuid(0);
+            libc::setegid(0);
+        }
+    }
+    done
+}
+
 /// Whether a worker could make files in a directory; `None` where that cannot be told.
 ///
 /// `user` is what nginx makes its workers when it runs as root; otherwise they stay what it is.

@@ -32,6 +32,7 @@ use peerage_core::declare::DeclaredUpstream;
 use peerage_shm::point;
 use peerage_zone::{Lead, Worker, Zone};
 
+pub(crate) use self::clerk::REPLACED;
 use self::fence::Fence;
 use self::helper::Helper;
 use self::lead::Duty;
@@ -48,8 +49,6 @@ struct Inner {
     subject: Subject,
     timer: RefCell<Option<Timer>>,
     fence: RefCell<Option<Rc<Fence>>>,
-    /// When the fence was last looked at, monotonic ms.
-    looked: Cell<u64>,
     helper: RefCell<Option<Helper>>,
     /// Threads that were given up and may still wait for the disk.
     ending: RefCell<Vec<JoinHandle<()>>>,
@@ -72,7 +71,6 @@ impl Keeper {
             timer: RefCell::new(None),
             fence: RefCell::new(None),
             ending: RefCell::default(),
-            looked: Cell::new(0),
             helper: RefCell::new(None),
             duty: RefCell::new(Duty::none()),
             alone: Cell::new(None),
@@ -125,7 +123,13 @@ impl Keeper {
 /// Whether something in force is not on the disk, of a zone that writes a file.
 pub(crate) fn is_behind(zone: &Zone) -> bool {
     let durable = zone.durable();
-    durable.lead() == Lead::Leads && !zone.is_moved() && zone.revision() > durable.revision()
+    let writes = match durable.lead() {
+        Lead::Leads => true,
+        // It wrote, and nobody has looked yet whether another master does now.
+        Lead::Waiting => durable.epoch() != 0,
+        Lead::Free | Lead::Follows => false,
+    };
+    writes && !zone.is_moved() && zone.revision() > durable.revision()
 }
 
 /// Writes what processes that died have left; for a master without any.
@@ -167,16 +171,10 @@ impl Inner {
 
     /// The lock file, opened.
     fn fence(&self) -> io::Result<Rc<Fence>> {
-        let now = timer::now();
         let old = self.fence.borrow().clone();
         if let Some(fence) = old {
-            if now < self.looked.get() + LOOK_MS || fence.is_current() {
-                return Ok(fence);
-            }
-            // Somebody removed it: others would lock another file.
-            self.give_up();
+            return Ok(fence);
         }
-        self.looked.set(now);
         let fence = Rc::new(Fence::open(&self.subject.path)?);
         self.fence.replace(Some(Rc::clone(&fence)));
         self.attend(&fence);
@@ -220,6 +218,12 @@ impl Inner {
             // The file is the new zone's.
             return false;
         }
+        if !self.subject.is_here() {
+            // Nor is the zone this file's any more.
+            durable.take(me, 0);
+            self.withdraw();
+            return false;
+        }
         let owner = durable.owner();
         let exiting = leaving == Leaving::No && process::exiting();
         if owner != me {
@@ -234,6 +238,11 @@ impl Inner {
                 return false;
             }
             point!("duty.taken");
+            // It may have withdrawn, while nobody of the zone wrote.
+            let fence = self.fence.borrow().clone();
+            if let Some(fence) = fence {
+                self.attend(&fence);
+            }
         } else if exiting && self.alone.get().is_none() {
             // Those who stay come first.
             self.alone.set(Some(now));
@@ -274,10 +283,23 @@ impl Inner {
         if let Err(error) = self.fence().and_then(|_| self.start_helper()) {
             return self.duty.borrow_mut().fail(&self.subject, &error);
         }
+        let next = self.go_on();
+        if self.fence.borrow().is_none() {
+            self.give_up();
+        }
+        next
+    }
+
+    /// Hears the helper and goes on with the duty.
+    fn go_on(&self) -> u64 {
         let helper = self.helper.borrow();
         let Some(helper) = helper.as_ref() else { return IDLE_MS };
         let mut duty = self.duty.borrow_mut();
         while let Some(outcome) = helper.outcome() {
+            if outcome.has_lost_lock() {
+                // Somebody removed it: others lock another file now.
+                self.fence.take();
+            }
             duty.hear(&self.subject, helper, outcome);
         }
         let next = duty.turn(&self.subject, helper);
@@ -294,7 +316,8 @@ impl Inner {
             return false;
         }
         if self.subject.zone().revision() > self.subject.durable().revision() {
-            // One that came before: it is written in the next turn.
+            // One that came before: it is written in the next turn, or at the exit.
+            self.subject.durable().set_lead(Lead::Leads);
             return false;
         }
         self.withdraw();
@@ -307,7 +330,5 @@ impl Inner {
 const IDLE_MS: u64 = 100;
 /// How long an owner that does not run keeps the duty.
 const LEASE_MS: u64 = 5_000;
-/// Between two looks whether the lock file is still there.
-const LOOK_MS: u64 = 1_000;
 /// After so long an exiting process takes it that no other will write.
 const ALONE_MS: u64 = 300;

@@ -73,12 +73,17 @@ impl Durable {
     /// Says where the file is; true where that is another place than before: nothing of the zone
     /// is there yet.
     pub fn moves_to(self, path: &[u8]) -> bool {
-        let place = u64::from(hash(path)) | 1 << 32;
+        let place = place(path);
         let moved = self.0.root(root::FILE_PLACE).swap(place, AcqRel) != place;
         if moved {
             self.0.root(root::DURABLE).store(0, Release);
         }
         moved
+    }
+
+    /// Whether the file is there, and not in a place that the zone has left.
+    pub fn is_at(self, path: &[u8]) -> bool {
+        self.0.root(root::FILE_PLACE).load(Acquire) == place(path)
     }
 
     /// errno of the last write if it failed, 0 = it did not.
@@ -102,4 +107,9 @@ impl Durable {
         self.0.root(root::FILE_ERRORS).fetch_add(1, Relaxed);
         self.0.root(root::FILE_ERROR).store(errno.cast_unsigned().into(), Release);
     }
+}
+
+/// A path as a word, never 0.
+fn place(path: &[u8]) -> u64 {
+    u64::from(hash(path)) | 1 << 32
 }

@@ -26,7 +26,8 @@ use crate::zone::{Format, Zone};
 ///
 /// Others are the new zone's own (where things lie, who writes now), or are raised to what the old
 /// zone had: see [`RAISED`].
-const KEPT: [usize; 12] = [
+const KEPT: [usize; 13] = [
+    root::SNAPSHOT,
     root::NO_ROOM,
     root::LOADED,
     root::DURABLE,

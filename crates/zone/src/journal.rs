@@ -82,6 +82,19 @@ impl Zone {
         self.root(root::SNAPSHOT).swap(0, SeqCst);
     }
 
+    /// Says that the snapshot that was asked for is being made: it is wanted until it is saved, by
+    /// whoever goes on when its maker dies. Before [`Journal::now`] says where it begins, so that
+    /// a change that comes later can ask again.
+    pub fn begin_snapshot(&self) {
+        // Who exchanges sees the revision that asked.
+        let _ = self.root(root::SNAPSHOT).compare_exchange(1, 2, SeqCst, SeqCst);
+    }
+
+    /// The snapshot is on the disk.
+    pub fn end_snapshot(&self) {
+        let _ = self.root(root::SNAPSHOT).compare_exchange(2, 0, SeqCst, SeqCst);
+    }
+
     /// Takes the ring, in a zone that is being laid out. A very small zone does without, and asks
     /// for a snapshot at each change.
     pub(crate) fn lay_out_journal(&self, writer: &mut Writer<'_>) -> Option<()> {
@@ -178,6 +191,12 @@ impl Reader {
     /// Whether there is no entry yet that was not read.
     pub fn is_at_end(&self) -> bool {
         self.at >= self.journal.ring.head()
+    }
+
+    /// Whether much of the ring waits to be read: it runs over soon.
+    pub fn is_urgent(&self) -> bool {
+        let ring = self.journal.ring;
+        ring.head().saturating_sub(self.at) > ring.words() / 2
     }
 
     /// The next entry; `None`: there is none yet. Once lost, a reader stays so.

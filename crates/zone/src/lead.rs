@@ -85,6 +85,9 @@ impl Worker {
     /// `false` a process that was stopped may still put its change in force, but it answers that
     /// it did not.
     pub fn resign(&self, wait: &mut dyn FnMut() -> bool) -> bool {
+        if self.zone().durable().lead() == Lead::Free {
+            return true;
+        }
         self.zone().durable().set_lead(Lead::Waiting);
         point!("resign.said");
         // A change looks at the word under the lock: who takes it later sees it.

@@ -67,7 +67,6 @@ impl Worker {
             self.slot().release(held);
             return None;
         };
-        point!("pick.counted");
         hold(choice, peer, held, clock().msec);
         Some(Picked { address, tries: table.tries() })
     }
@@ -195,6 +194,7 @@ impl Worker {
 
 #[inline]
 fn hold(choice: &mut Choice, peer: Peer, held: Held, now: u64) {
+    point!("pick.counted");
     choice.held = Some(Holding { words: peer.words(), held });
     choice.server_id = peer.server_id();
     choice.last = peer.uid();

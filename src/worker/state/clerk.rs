@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::fence::Fence;
 use super::file::{self, Draft, Identity};
-use super::helper::{Claimed, Order, Outcome};
+use super::helper::{Claimed, Order, Outcome, Saved};
 use super::journal::{self, Journal};
 use super::source::{self, Last, Source};
 
@@ -24,13 +24,24 @@ pub(super) struct Clerk {
     snapshot: Option<Identity>,
     /// Whether this process may replace files.
     inside: bool,
+    /// The next journal is the first of its epoch.
+    is_first: bool,
 }
 
 impl Clerk {
     pub(super) fn new(path: &Path, fence: Fence) -> Self {
         let source = Source::new(path);
         let path = path.to_owned();
-        Self { path, fence, source, journal: None, draft: None, snapshot: None, inside: false }
+        Self {
+            path,
+            fence,
+            source,
+            journal: None,
+            draft: None,
+            snapshot: None,
+            inside: false,
+            is_first: false,
+        }
     }
 
     pub(super) fn carry_out(&mut self, order: Order) -> Option<Outcome> {
@@ -48,10 +59,12 @@ impl Clerk {
                 Some(draft) => draft.write(&bytes).map(|()| None),
                 None => Ok(None),
             },
-            Order::Commit { journal } => self.commit(journal),
+            Order::Commit { journal, revision } => self.commit(journal, revision),
         };
         outcome.unwrap_or_else(|error| {
-            self.journal = None;
+            if let Some(journal) = self.journal.take() {
+                journal.give_up();
+            }
             self.draft = None;
             Some(Outcome::Failed(error))
         })
@@ -60,17 +73,28 @@ impl Clerk {
     /// Finds out who writes. The highest epoch is the truth: where the files have lost what this
     /// zone wrote, or an older copy was put in their place, it goes on all the same.
     fn claim(&mut self, instance: u64, epoch: u64, seen: u64) -> io::Result<Claimed> {
+        self.look_at_lock()?;
         if !self.enter()? {
             return Ok(Claimed::Busy);
         }
         self.snapshot = file::identity(&self.path);
-        let Last { newest, epoch: last, instance: writer } = source::last(&self.path)?;
+        let Last { newest, journals, epoch: last, instance: writer } = source::last(&self.path)?;
         let mut has_snapshot = self.snapshot.is_some();
+        if seen == REPLACED && writer != instance {
+            // Of another zone, which may not have left yet.
+            if writer != 0 && self.fence.is_attended(writer)? {
+                self.leave()?;
+                return Ok(Claimed::Busy);
+            }
+            self.is_first = true;
+            let has_snapshot = false;
+            return Ok(Claimed::Free { newest, journals, epoch: last, has_snapshot, news: None });
+        }
         if (epoch != 0 && last < epoch) || writer == instance {
             has_snapshot &= writer == instance;
             self.leave()?;
             self.source.forget();
-            return Ok(Claimed::Ours { newest, has_snapshot });
+            return Ok(Claimed::Ours { newest, journals, has_snapshot });
         }
         if writer != 0 && self.fence.is_attended(writer)? {
             self.leave()?;
@@ -78,21 +102,30 @@ impl Clerk {
         }
         let unseen = self.source.is_open() || journal::fingerprint(&self.path) != seen;
         let news = if unseen && (has_snapshot || newest != 0) {
+            // A writer that was stopped may have gone on in a journal that was read past.
+            self.source.look_again();
             Some(Box::new(self.source.refresh()?))
         } else {
             None
         };
         self.source.forget();
-        Ok(Claimed::Free { newest, epoch: last, has_snapshot, news })
+        self.is_first = true;
+        Ok(Claimed::Free { newest, journals, epoch: last, has_snapshot, news })
     }
 
     fn begin_journal(&mut self, number: u64, head: &[u8]) -> io::Result<()> {
         self.journal = None;
-        self.journal = Some(Journal::create(&self.path, number, head)?);
+        let mut journal = Journal::create(&self.path, number, head)?;
+        if std::mem::take(&mut self.is_first) {
+            // It tells who writes.
+            journal.keep();
+        }
+        self.journal = Some(journal);
         Ok(())
     }
 
     fn append(&mut self, lines: &[u8], revision: u64) -> io::Result<Option<Outcome>> {
+        self.look_at_lock()?;
         let Some(journal) = self.journal.as_mut() else { return Ok(None) };
         if self.snapshot.is_some() && file::identity(&self.path) != self.snapshot {
             // Somebody removed the snapshot or put another in its place.
@@ -109,8 +142,11 @@ impl Clerk {
         Ok(())
     }
 
-    fn commit(&mut self, needed: u64) -> io::Result<Option<Outcome>> {
-        let Some(mut draft) = self.draft.take() else { return Ok(None) };
+    fn commit(&mut self, needed: u64, revision: u64) -> io::Result<Option<Outcome>> {
+        // Nor is it anything without the journal that was begun with it.
+        let Some(mut draft) = self.draft.take().filter(|_| self.journal.is_some()) else {
+            return Ok(None);
+        };
         draft.settle()?;
         let was_inside = self.inside;
         // Whoever is inside stays for moments, unless it is stopped there.
@@ -127,7 +163,7 @@ impl Clerk {
         if !was_inside {
             self.leave()?;
         }
-        saved.map(|bytes| Some(Outcome::Saved(bytes)))
+        saved.map(|bytes| Some(Outcome::Saved(Saved { journal: needed, revision, bytes })))
     }
 
     fn replace(&mut self, draft: Draft, needed: u64) -> io::Result<u64> {
@@ -141,6 +177,10 @@ impl Clerk {
         Ok(snapshot.bytes)
     }
 
+    fn look_at_lock(&self) -> io::Result<()> {
+        if self.fence.is_current() { Ok(()) } else { Err(io::Error::from_raw_os_error(LOCK_LOST)) }
+    }
+
     fn enter(&mut self) -> io::Result<bool> {
         self.inside = self.inside || self.fence.try_enter()?;
         Ok(self.inside)
@@ -152,5 +192,9 @@ impl Clerk {
     }
 }
 
+/// The error that tells that the lock file is another one.
+pub(super) const LOCK_LOST: i32 = libc::ENOLCK;
+/// What stands for files of another zone, whose place this one takes.
+pub(crate) const REPLACED: u64 = u64::MAX;
 /// How long another process may be inside before a snapshot is given up.
 const PATIENCE_MS: u64 = 2_000;

@@ -176,7 +176,9 @@ pub(super) fn directory(path: &Path) -> &Path {
 
 /// Makes the directory of a state file, if only that is missing.
 pub(super) fn make_directory(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().mode(0o700).create(directory(path))
+    let made = directory(path);
+    fs::DirBuilder::new().mode(0o700).create(made)?;
+    sync_directory(made)
 }
 
 /// Has the disk take which files there are.

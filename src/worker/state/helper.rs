@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use peerage_shm::point;
 
-use super::clerk::Clerk;
+use super::clerk::{Clerk, LOCK_LOST};
 use super::fence::Fence;
 use super::source::News;
 use crate::ffi::{thread, wake};
@@ -31,7 +31,7 @@ pub(super) enum Order {
     /// Add to it.
     Write(Vec<u8>),
     /// Put it in the old one's place; journals from this number on are needed with it.
-    Commit { journal: u64 },
+    Commit { journal: u64, revision: u64 },
 }
 
 /// What came of orders; `Begin`, `Write`, `Journal` and `Release` tell failures only.
@@ -39,10 +39,26 @@ pub(super) enum Outcome {
     Claimed(Claimed),
     /// All up to this revision is on the disk.
     Appended(u64),
-    /// The snapshot is in its place, so many bytes of it.
-    Saved(u64),
+    /// The snapshot is in its place.
+    Saved(Saved),
     /// What was begun is given up, journal and snapshot.
     Failed(io::Error),
+}
+
+impl Outcome {
+    /// Whether the lock file that is held is not the one that others open.
+    pub(super) fn has_lost_lock(&self) -> bool {
+        matches!(self, Self::Failed(error) if error.raw_os_error() == Some(LOCK_LOST))
+    }
+}
+
+/// A snapshot in its place.
+pub(super) struct Saved {
+    /// The first journal that is needed with it: no other snapshot has the same.
+    pub(super) journal: u64,
+    /// What it counts for.
+    pub(super) revision: u64,
+    pub(super) bytes: u64,
 }
 
 /// What a claim found.
@@ -50,11 +66,11 @@ pub(super) enum Claimed {
     /// Somebody else claims, or replaces a file: ask again in a moment.
     Busy,
     /// This zone was the last to write.
-    Ours { newest: u64, has_snapshot: bool },
+    Ours { newest: u64, journals: u32, has_snapshot: bool },
     /// Another zone writes: what is new in its files.
     Theirs(Box<News>),
     /// Nobody writes. Until `Release` nobody else can claim.
-    Free { newest: u64, epoch: u64, has_snapshot: bool, news: Option<Box<News>> },
+    Free { newest: u64, journals: u32, epoch: u64, has_snapshot: bool, news: Option<Box<News>> },
 }
 
 /// The running thread.

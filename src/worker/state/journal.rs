@@ -14,7 +14,12 @@ use peerage_shm::point;
 use super::file;
 
 /// A journal that this process writes.
-pub(super) struct Journal(File);
+pub(super) struct Journal {
+    file: File,
+    path: PathBuf,
+    /// Something is in it beside its first line.
+    is_used: bool,
+}
 
 impl Journal {
     /// Makes the journal of that number, on the disk for good.
@@ -25,26 +30,43 @@ impl Journal {
             .mode(0o600)
             .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
             .open(path(state, number))?;
-        let mut journal = Self(file);
+        let mut journal = Self { file, path: path(state, number), is_used: false };
         point!("file.created");
         let begun = journal.append(head).and_then(|()| file::sync_directory(state));
-        if begun.is_err() {
-            // Tried again under another number.
-            let _ = fs::remove_file(path(state, number));
+        journal.is_used = false;
+        match begun {
+            Ok(()) => Ok(journal),
+            Err(error) => {
+                // Tried again under another number.
+                journal.give_up();
+                Err(error)
+            }
         }
-        begun.map(|()| journal)
+    }
+
+    /// Keeps it whatever comes.
+    pub(super) const fn keep(&mut self) {
+        self.is_used = true;
+    }
+
+    /// Ends it after a failure. Nobody needs one in which nothing is: tries may go on for days.
+    pub(super) fn give_up(self) {
+        if !self.is_used {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 
     /// Adds whole lines, on the disk for good.
     pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
-        if self.0.metadata()?.nlink() == 0 {
+        if self.file.metadata()?.nlink() == 0 {
             // Somebody removed it.
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
         }
-        self.0.write_all(lines)?;
+        self.file.write_all(lines)?;
         point!("file.appended");
-        self.0.sync_data()?;
+        self.file.sync_data()?;
         point!("file.synced");
+        self.is_used = true;
         Ok(())
     }
 }
@@ -70,13 +92,14 @@ pub(super) fn numbers(state: &Path) -> io::Result<Vec<u64>> {
     Ok(numbers)
 }
 
-/// The first line of the newest journal that has one, and the highest number there is.
-pub(super) fn newest(state: &Path) -> io::Result<(u64, Option<Head>)> {
+/// The first line of the newest journal that has one, the highest number, and how many there are.
+pub(super) fn newest(state: &Path) -> io::Result<(u64, u32, Option<Head>)> {
     let numbers = match numbers(state) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         other => other?,
     };
     let highest = numbers.last().copied().unwrap_or(0);
+    let many = u32::try_from(numbers.len()).unwrap_or(u32::MAX);
     for &number in numbers.iter().rev() {
         let mut line = Vec::new();
         match open(state, number) {
@@ -85,10 +108,10 @@ pub(super) fn newest(state: &Path) -> io::Result<(u64, Option<Head>)> {
             Err(error) => return Err(error),
         };
         if let Some(head) = Head::read(&line) {
-            return Ok((highest, Some(head)));
+            return Ok((highest, many, Some(head)));
         }
     }
-    Ok((highest, None))
+    Ok((highest, many, None))
 }
 
 /// Opens a journal for reading.

@@ -23,7 +23,7 @@ pub(super) fn drain(subject: &Subject, fence: Option<&Fence>, own: impl Fn(Leavi
     let durable = subject.durable();
     let begun = Instant::now();
     point!("last.begun");
-    let may = || super::is_behind(subject.zone());
+    let may = || subject.is_here() && super::is_behind(subject.zone());
     while may() && begun.elapsed() < LAST_DRAIN {
         if own(Leaving::Yes) {
             match write(subject, fence, begun) {
@@ -85,7 +85,7 @@ fn write(subject: &Subject, fence: Option<&Fence>, begun: Instant) -> io::Result
 
 fn write_inside(subject: &Subject, fence: &Fence) -> io::Result<()> {
     let (path, durable, zone) = (&subject.path, subject.durable(), subject.zone());
-    let Last { newest, epoch, instance: writer } = source::last(path)?;
+    let Last { newest, epoch, instance: writer, .. } = source::last(path)?;
     let is_ours = writer == durable.instance() || (durable.epoch() != 0 && epoch < durable.epoch());
     if !is_ours {
         let is_theirs = writer != 0 && fence.is_attended(writer)?;
@@ -129,7 +129,7 @@ fn rest(subject: &Subject, number: u64, mut reader: Reader) -> Option<Rest> {
 fn whole(subject: &Subject, path: &Path, number: u64) -> io::Result<()> {
     let mut head = Vec::new();
     pen::head(subject, number, subject.zone().revision()).write(&mut head);
-    subject.zone().clear_snapshot_wish();
+    subject.zone().begin_snapshot();
     let mut draft = Draft::begin(path)?;
     let mut out = Vec::new();
     let mut making = Checkpoint::begin(subject, number, &mut out);
@@ -147,6 +147,7 @@ fn whole(subject: &Subject, path: &Path, number: u64) -> io::Result<()> {
     Journal::create(path, number, &head)?;
     draft.replace()?;
     journal::remove_before(path, number);
+    subject.zone().end_snapshot();
     subject.succeeded(revision);
     Ok(())
 }

@@ -45,7 +45,7 @@ pub(super) struct Adoption {
 
 enum Then {
     Follow,
-    Lead { newest: u64, epoch: u64 },
+    Lead { newest: u64, journals: u32, epoch: u64 },
 }
 
 impl Duty {
@@ -84,7 +84,8 @@ impl Duty {
                 None => {
                     // Not from the ring: what is not on the disk may stand before a gap in it, over
                     // which nobody reads, and the next reader would come to the same.
-                    *self = Self::Leading(Box::new(Pen::begin(subject, helper, From::Snapshot)));
+                    let pen = Pen::begin(subject, helper, From::Snapshot, pen.journals());
+                    *self = Self::Leading(Box::new(pen));
                     1
                 }
             },
@@ -113,7 +114,7 @@ impl Duty {
     pub(super) fn hear_last(&mut self, subject: &Subject, outcome: Outcome) {
         match (self, outcome) {
             (Self::Leading(pen), Outcome::Appended(revision)) => pen.appended(subject, revision),
-            (Self::Leading(pen), Outcome::Saved(bytes)) => pen.saved(subject, bytes),
+            (Self::Leading(pen), Outcome::Saved(saved)) => pen.saved(subject, saved),
             // Of a pen that was given up.
             _ => {}
         }
@@ -124,7 +125,7 @@ impl Duty {
     pub(super) fn fail(&mut self, subject: &Subject, error: &io::Error) -> u64 {
         subject.failed(error);
         if subject.durable().lead() == Lead::Waiting {
-            subject.durable().set_lead(Lead::Leads);
+            subject.set_lead(Lead::Leads);
         }
         *self = Self::Idle(timer::now() + RETRY_MS);
         RETRY_MS
@@ -137,22 +138,26 @@ impl Duty {
 
     fn claimed(subject: &Subject, helper: &Helper, claimed: Claimed) -> Self {
         match claimed {
-            Claimed::Busy => Self::Idle(timer::now() + BUSY_MS),
-            Claimed::Ours { newest, has_snapshot } => {
+            Claimed::Busy => {
+                subject.is_kept_out();
+                Self::Idle(timer::now() + BUSY_MS)
+            }
+            Claimed::Ours { newest, journals, has_snapshot } => {
                 subject.durable().raise_generation(newest);
-                lead(subject, helper, from(subject, has_snapshot))
+                lead(subject, helper, from(subject, has_snapshot), journals)
             }
             Claimed::Theirs(news) => {
                 follow(subject);
                 Self::Adopting(Box::new(Adoption::new(*news, Then::Follow)))
             }
-            Claimed::Free { newest, epoch, has_snapshot, news } => match news {
-                Some(news) => {
-                    Self::Adopting(Box::new(Adoption::new(*news, Then::Lead { newest, epoch })))
-                }
+            Claimed::Free { newest, journals, epoch, has_snapshot, news } => match news {
+                Some(news) => Self::Adopting(Box::new(Adoption::new(
+                    *news,
+                    Then::Lead { newest, journals, epoch },
+                ))),
                 None => {
                     begin_epoch(subject, newest, epoch);
-                    lead(subject, helper, from(subject, has_snapshot))
+                    lead(subject, helper, from(subject, has_snapshot), journals)
                 }
             },
         }
@@ -168,14 +173,15 @@ fn from(subject: &Subject, has_snapshot: bool) -> From {
 }
 
 /// This zone writes from now on.
-fn lead(subject: &Subject, helper: &Helper, from: From) -> Duty {
+fn lead(subject: &Subject, helper: &Helper, from: From, journals: u32) -> Duty {
     if subject.durable().lead() == Lead::Follows {
         let name = &subject.name;
         log!(Notice, "peerage zone \"{name}\" is the one to be changed now");
     }
-    let duty = Duty::Leading(Box::new(Pen::begin(subject, helper, from)));
+    let duty = Duty::Leading(Box::new(Pen::begin(subject, helper, from, journals)));
     point!("lead.begun");
-    subject.durable().set_lead(Lead::Leads);
+    subject.durable().set_seen(0);
+    subject.set_lead(Lead::Leads);
     worker::wake_all();
     duty
 }
@@ -188,7 +194,7 @@ fn follow(subject: &Subject) {
             Notice,
             "state file \"{path}\" is written by another nginx, peerage zone \"{name}\" follows it"
         );
-        subject.durable().set_lead(Lead::Follows);
+        subject.set_lead(Lead::Follows);
     }
 }
 
@@ -257,11 +263,11 @@ impl Adoption {
         }
         match self.then {
             Then::Follow => Duty::Idle(timer::now() + FOLLOW_MS),
-            Then::Lead { newest, epoch } => {
+            Then::Lead { newest, journals, epoch } => {
                 begin_epoch(subject, newest, epoch);
                 subject.durable().set_revision(revision);
                 // What this configuration declares may differ from what is in the files.
-                lead(subject, helper, From::Snapshot)
+                lead(subject, helper, From::Snapshot, journals)
             }
         }
     }

@@ -6,7 +6,7 @@ use peerage_shm::point;
 use peerage_zone::journal::Reader;
 
 use super::checkpoint::Checkpoint;
-use super::helper::{Helper, Order};
+use super::helper::{Helper, Order, Saved};
 use super::subject::Subject;
 use crate::ffi::process;
 use crate::ffi::timer;
@@ -35,18 +35,25 @@ pub(super) struct Pen {
     /// Bytes of the snapshot.
     snapshot: u64,
     making: Option<Checkpoint>,
-    /// The helper has a snapshot whole; it counts for that revision, and began then.
-    saving: Option<(u64, u64)>,
+    /// The helper has a snapshot whole.
+    saving: Option<Saving>,
     /// No snapshot begins before this, monotonic ms.
     not_before: u64,
     /// Changes wait for others until then.
     due: u64,
 }
 
+/// A snapshot that the helper is to put in its place.
+struct Saving {
+    /// The first journal that is needed with it: no other snapshot has the same.
+    journal: u64,
+    begun: u64,
+}
+
 impl Pen {
     /// Goes on after what is on the disk, in a journal of its own; `from` says whether the ring
-    /// tells all that has happened since.
-    pub(super) fn begin(subject: &Subject, helper: &Helper, from: From) -> Self {
+    /// tells all that has happened since. So many journals are there already.
+    pub(super) fn begin(subject: &Subject, helper: &Helper, from: From, journals: u32) -> Self {
         let (zone, durable) = (subject.zone(), subject.durable());
         let now = timer::now();
         let after = durable.revision();
@@ -65,7 +72,7 @@ impl Pen {
             appended: handed,
             is_whole,
             bytes: 0,
-            journals: 0,
+            journals,
             snapshot: 0,
             making: None,
             saving: None,
@@ -84,10 +91,10 @@ impl Pen {
             return Some(WAIT_MS);
         }
         let now = timer::now();
-        let wanted = subject.always || subject.durable().is_wanted();
+        let wanted = subject.always || subject.durable().is_wanted() || process::exiting();
         if self.reader.is_at_end() {
             self.due = now + subject.patience;
-        } else if wanted || now >= self.due {
+        } else if wanted || now >= self.due || self.reader.is_urgent() {
             self.drain(helper)?;
             self.due = timer::now() + subject.patience;
         }
@@ -117,14 +124,25 @@ impl Pen {
     }
 
     /// The snapshot is in its place.
-    pub(super) fn saved(&mut self, subject: &Subject, bytes: u64) {
-        let Some((revision, begun)) = self.saving.take() else { return };
+    pub(super) fn saved(&mut self, subject: &Subject, saved: Saved) {
+        let Saved { journal, revision, bytes } = saved;
+        let Some(Saving { begun, .. }) = self.saving.take_if(|saving| saving.journal == journal)
+        else {
+            // Of a pen that lost its place: it holds, but says nothing of this one's journals.
+            return subject.succeeded(revision);
+        };
+        subject.zone().end_snapshot();
         self.is_whole = true;
         self.snapshot = bytes;
         subject.succeeded(revision.max(self.appended));
         // Under a stream of changes, at most a third of the time goes into snapshots.
         let now = timer::now();
         self.not_before = now + (2 * (now - begun)).clamp(PAUSE_MS, MAX_PAUSE_MS);
+    }
+
+    /// Journals that are there.
+    pub(super) const fn journals(&self) -> u32 {
+        self.journals
     }
 
     /// Whether nothing is on its way.
@@ -172,7 +190,7 @@ impl Pen {
 
     fn begin_snapshot(&mut self, subject: &Subject, helper: &Helper) -> Option<()> {
         // First, so that what is asked for from now on is not forgotten.
-        subject.zone().clear_snapshot_wish();
+        subject.zone().begin_snapshot();
         self.drain(helper)?;
         (self.bytes, self.journals) = (0, 0);
         // What the zone's revision does not cover yet stands in the ring after this place.
@@ -198,8 +216,8 @@ impl Pen {
         helper.order(Order::Write(out));
         // What lines of the snapshot are newer than it, is in the journal before it counts.
         self.drain(helper)?;
-        helper.order(Order::Commit { journal });
-        self.saving = Some((revision, begun));
+        helper.order(Order::Commit { journal, revision });
+        self.saving = Some(Saving { journal, begun });
         Some(())
     }
 }

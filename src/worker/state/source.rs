@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use peerage_core::damage::Damage;
+use peerage_core::damage::{Damage, Part};
 use peerage_core::host::Hosts;
 use peerage_core::name::UpstreamName;
 use peerage_core::replica::Replica;
@@ -73,6 +73,12 @@ impl Source {
         *self = Self::new(&self.path);
     }
 
+    /// Reads all anew the next time, and tells what is new of it.
+    pub(super) const fn look_again(&mut self) {
+        self.at = 0;
+        self.snapshot = None;
+    }
+
     /// Reads what has come since the last time.
     pub(super) fn refresh(&mut self) -> io::Result<News> {
         if self.replica.is_some() && file::identity(&self.path) == self.snapshot {
@@ -82,7 +88,19 @@ impl Source {
                 other => return other,
             }
         }
-        let Whole { replica, at, snapshot, .. } = read(&self.path, Tail::Growing)?;
+        let Whole { replica, damages, at, snapshot } = read(&self.path, Tail::Growing)?;
+        let spoilt = damages.iter().any(|damage| damage.part == Part::Snapshot)
+            || (snapshot.is_none() && self.snapshot.is_some());
+        if let Some(known) = self.replica.as_ref().filter(|_| spoilt) {
+            // What was read of it is more than what is left: its writer makes it anew, or we do.
+            return Ok(News {
+                upstreams: Vec::new(),
+                is_all: false,
+                hosts: None,
+                revision: known.revision(),
+                next_id: known.next_id(),
+            });
+        }
         let old = self.replica.take();
         let news = News::between(old.as_ref(), &replica);
         (self.replica, self.snapshot, self.at) = (Some(replica), snapshot, at);
@@ -200,6 +218,8 @@ fn read_once(path: &Path, tail: Tail, snapshot: Option<Identity>) -> io::Result<
 pub(super) struct Last {
     /// The highest number of a journal, 0 = there is none.
     pub(super) newest: u64,
+    /// How many there are.
+    pub(super) journals: u32,
     /// 0 = nobody.
     pub(super) epoch: u64,
     pub(super) instance: u64,
@@ -207,11 +227,11 @@ pub(super) struct Last {
 
 /// Who wrote last: it stands in the newest journal, or else in the snapshot.
 pub(super) fn last(path: &Path) -> io::Result<Last> {
-    let (newest, head) = journal::newest(path)?;
+    let (newest, journals, head) = journal::newest(path)?;
     let journal = head.map(|head| (head.epoch, head.instance));
     let snapshot = header_of(path)?.map(|header| (header.epoch, header.instance));
     let (epoch, instance) = journal.max(snapshot).unwrap_or_default();
-    Ok(Last { newest, epoch, instance })
+    Ok(Last { newest, journals, epoch, instance })
 }
 
 /// The first journal that the snapshot there needs, 0 where there is none.

@@ -5,7 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use peerage_core::declare::DeclaredUpstream;
-use peerage_zone::{Durable, Worker, Zone};
+use peerage_zone::{Durable, Lead, Worker, Zone};
 
 use crate::ffi::log::{Level, Log};
 use crate::ffi::process;
@@ -25,6 +25,8 @@ pub(super) struct Subject {
     pub(super) always: bool,
     /// When a failure was last logged, monotonic ms; `None`: all is well.
     logged: Cell<Option<u64>>,
+    /// Since when somebody else has been inside the lock, and when that was seen last.
+    kept_out: Cell<Option<(u64, u64)>>,
 }
 
 impl Subject {
@@ -39,8 +41,8 @@ impl Subject {
             Pace::Within(ms) => (ms.saturating_sub(1_000) / 2, false),
             Pace::Always => (0, true),
         };
-        let logged = Cell::new(None);
-        Self { name: name.to_owned(), path, worker, declared, patience, always, logged }
+        let (logged, kept_out) = (Cell::new(None), Cell::new(None));
+        Self { name: name.to_owned(), path, worker, declared, patience, always, logged, kept_out }
     }
 
     pub(super) fn zone(&self) -> &Zone {
@@ -51,8 +53,35 @@ impl Subject {
         self.zone().durable()
     }
 
+    /// Whether the zone's file is this one; a reload may have given it another.
+    pub(super) fn is_here(&self) -> bool {
+        self.durable().is_at(self.path.as_os_str().as_encoded_bytes())
+    }
+
+    /// Says where the zone stands, unless it has no file any more.
+    pub(super) fn set_lead(&self, lead: Lead) {
+        if self.durable().lead() != Lead::Free {
+            self.durable().set_lead(lead);
+        }
+    }
+
+    /// Somebody else is inside the lock; said if that lasts, as with one that is stopped there.
+    pub(super) fn is_kept_out(&self) {
+        let now = timer::now();
+        let since = self.kept_out.get().filter(|&(_, last)| now - last < 1_000);
+        let since = since.map_or(now, |(since, _)| since);
+        self.kept_out.set(Some((since, now)));
+        if now - since >= KEPT_OUT_MS {
+            self.kept_out.set(None);
+            self.failed(&io::Error::from_raw_os_error(libc::EBUSY));
+        }
+    }
+
     /// All up to a revision is on the disk.
     pub(super) fn succeeded(&self, revision: u64) {
+        if !self.is_here() {
+            return;
+        }
         if self.logged.take().is_some() {
             let path = self.path.display();
             log!(Notice, "state file \"{path}\" is written again");
@@ -86,5 +115,7 @@ pub(crate) enum Pace {
     Always,
 }
 
+/// How long somebody else may be inside the lock before it is an error.
+const KEPT_OUT_MS: u64 = 5_000;
 /// Between two lines about the same trouble.
 const LOG_MS: u64 = 60_000;
