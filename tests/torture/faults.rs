@@ -265,8 +265,12 @@ impl Conductor<'_> {
         let old = self.nginx.master_pid();
         let pids = ["nginx.pid", "nginx.pid.oldbin"].map(|name| self.nginx.path(name));
         self.site.moving(true);
-        signal(old, Signal::USR2);
         let new = within(secs(20), || {
+            // nginx ignores it while the shell that started it is still its parent.
+            if !pids[1].exists() {
+                signal(old, Signal::USR2);
+                let_pass(ms(100));
+            }
             let new = fs::read_to_string(&pids[0]).ok()?.trim().parse::<u32>().ok()?;
             let up = self.nginx.workers().len() >= 2 * self.workers;
             (new != old && up && pids[1].exists()).then_some(new)
