@@ -38,8 +38,16 @@ fn bytes(nginx: &Nginx) -> u64 {
 }
 
 fn names(api: &Api) -> BTreeSet<String> {
-    let all = api.ok("GET", "upstreams?limit=1000", None);
-    all.as_object().unwrap().keys().cloned().collect()
+    let mut all = BTreeSet::new();
+    loop {
+        let after = all.last().map(|name| format!("&after={name}")).unwrap_or_default();
+        let page = api.ok("GET", &format!("upstreams?limit=1000{after}"), None);
+        let page = page.as_object().unwrap();
+        all.extend(page.keys().cloned());
+        if page.len() < 1000 {
+            return all;
+        }
+    }
 }
 
 fn put(api: &Api, name: &str) {
@@ -143,7 +151,7 @@ fn killed(parameters: &str, rounds: u64, old: Duration) {
     }
 }
 
-/// One page of a listing has them all.
+/// Leaves room for the next round.
 fn clear(nginx: &Nginx, names: &BTreeSet<String>) {
     let ops: Vec<Value> =
         names.iter().map(|name| json!({"op": "delete", "upstream": name})).collect();
