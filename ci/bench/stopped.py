@@ -75,6 +75,8 @@ def main():
     server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://app; }} }}
     server {{ listen 127.0.0.1:{api}; location /api {{ peerage_api write=on; }} }}"""
     nginx = Nginx(http, module=True, workers=4)
+    while len(workers(nginx)) < 4:
+        time.sleep(0.01)
 
     def changes(n):
         client = Client(api)
