@@ -249,10 +249,14 @@ fn medic(site: &Site, pid: &Path) {
     let mut seen = HashMap::new();
     while !site.over() {
         let_pass(ms(200));
-        let master = fs::read_to_string(pid).unwrap_or_default();
-        let children = format!("/proc/{0}/task/{0}/children", master.trim());
-        let children = fs::read_to_string(children).unwrap_or_default();
-        let pids: Vec<u32> = children.split_whitespace().filter_map(|p| p.parse().ok()).collect();
+        // Those of the old master too, while an upgrade goes on.
+        let mut pids: Vec<u32> = Vec::new();
+        for file in [pid.to_owned(), pid.with_extension("pid.oldbin")] {
+            let master = fs::read_to_string(file).unwrap_or_default();
+            let children = format!("/proc/{0}/task/{0}/children", master.trim());
+            let children = fs::read_to_string(children).unwrap_or_default();
+            pids.extend(children.split_whitespace().filter_map(|p| p.parse::<u32>().ok()));
+        }
         seen.retain(|pid, _| stopped(*pid));
         for pid in pids.into_iter().filter(|pid| stopped(*pid)) {
             if seen.entry(pid).or_insert_with(Instant::now).elapsed() > secs(3) {
