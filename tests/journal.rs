@@ -169,8 +169,8 @@ fn what_is_older_than_the_interval_survives_a_crash_at_any_moment() {
     killed("", scale(4, 60), ms(1500));
 }
 
-#[test]
-fn record_that_was_cut_off_is_dropped_with_a_warning() {
+/// An nginx that crashed with three changes on the disk, and the journal that has them.
+fn crashed() -> (Nginx, PathBuf) {
     let mut nginx = conf("").start();
     let api = nginx.api();
     for name in ["k1", "k2", "k3"] {
@@ -178,7 +178,13 @@ fn record_that_was_cut_off_is_dropped_with_a_warning() {
     }
     api.ok("POST", "zones/main/flush", None);
     nginx.kill();
-    let file = journals(&nginx).pop().unwrap();
+    let file = journals(&nginx).pop().expect("there is one");
+    (nginx, file)
+}
+
+#[test]
+fn record_that_was_cut_off_is_dropped_with_a_warning() {
+    let (mut nginx, file) = crashed();
     let text = fs::read(&file).unwrap();
     fs::write(&file, &text[..text.len() - 7]).unwrap();
     nginx.start();
@@ -192,14 +198,7 @@ fn record_that_was_cut_off_is_dropped_with_a_warning() {
 
 #[test]
 fn damaged_record_is_set_aside_with_what_follows_it() {
-    let mut nginx = conf("").start();
-    let api = nginx.api();
-    for name in ["k1", "k2", "k3"] {
-        put(&api, name);
-    }
-    api.ok("POST", "zones/main/flush", None);
-    nginx.kill();
-    let file = journals(&nginx).pop().unwrap();
+    let (mut nginx, file) = crashed();
     let mut text = fs::read(&file).unwrap();
     let at = String::from_utf8_lossy(&text).find("\"k2\"").unwrap();
     text[at + 2] ^= 4;

@@ -3,6 +3,7 @@
 mod support;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
@@ -110,6 +111,28 @@ fn zones_that_swap_their_files_keep_what_is_theirs() {
     nginx.restart();
     assert_eq!(names(&nginx, "x"), of(&["kx", "kx2"]));
     assert_eq!(names(&nginx, "y"), of(&["ky", "ky2"]));
+}
+
+#[test]
+fn zone_that_is_stopped_right_after_it_was_given_another_file_is_in_it() {
+    let back = Backend::new("back");
+    let zone = |file: &str| format!("peerage_zone x 2m state={{prefix}}/{file}.json flush=10m;");
+    // What lies there is another zone's.
+    let mut other = conf(Nginx::builder().set("back", &back), &zone("b")).start();
+    put(&other, "x", "kother");
+    other.stop();
+    let mut nginx = conf(Nginx::builder().set("back", &back), &zone("a")).start();
+    for file in files(other.prefix(), "b.json") {
+        fs::copy(&file, nginx.path(&file.file_name().unwrap().to_string_lossy())).unwrap();
+    }
+    put(&nginx, "x", "kx");
+    nginx.change(|c| conf(c, &zone("b")));
+    nginx.hup();
+    eventually(secs(10), || nginx.error_log().contains("reconfiguring"));
+    nginx.stop();
+    nginx.start();
+    // Either it was given the other file and is in it, or it was stopped before that.
+    assert_eq!(names(&nginx, "x"), ["kx".to_owned()].into());
 }
 
 #[test]

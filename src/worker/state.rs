@@ -125,8 +125,9 @@ pub(crate) fn is_behind(zone: &Zone) -> bool {
     let durable = zone.durable();
     let writes = match durable.lead() {
         Lead::Leads => true,
-        // It wrote, and nobody has looked yet whether another master does now.
-        Lead::Waiting => durable.epoch() != 0,
+        // It wrote, or is to take another's place, and nobody has looked yet whether another master
+        // writes now.
+        Lead::Waiting => durable.epoch() != 0 || durable.seen() == REPLACED,
         Lead::Free | Lead::Follows => false,
     };
     writes && !zone.is_moved() && zone.revision() > durable.revision()

@@ -15,7 +15,7 @@ use super::file::{self, Draft};
 use super::journal::{self, Journal};
 use super::source::{self, Last};
 use super::subject::Subject;
-use super::{Leaving, pen};
+use super::{Leaving, REPLACED, pen};
 use crate::ffi::process;
 
 /// Writes what is behind, if no other process sees to that, and gives the duty up; `own` takes it.
@@ -78,6 +78,10 @@ fn write(subject: &Subject, fence: Option<&Fence>, begun: Instant) -> io::Result
         thread::sleep(Duration::from_millis(5));
     }
     let written = write_inside(subject, fence);
+    if written.is_ok() {
+        // What comes into the files after this is news.
+        subject.durable().set_seen(0);
+    }
     point!("last.written");
     fence.leave()?;
     written
@@ -86,10 +90,12 @@ fn write(subject: &Subject, fence: Option<&Fence>, begun: Instant) -> io::Result
 fn write_inside(subject: &Subject, fence: &Fence) -> io::Result<()> {
     let (path, durable, zone) = (&subject.path, subject.durable(), subject.zone());
     let Last { newest, epoch, instance: writer, .. } = source::last(path)?;
-    let is_ours = writer == durable.instance() || (durable.epoch() != 0 && epoch < durable.epoch());
-    if !is_ours {
+    // As a claim finds it, see `Clerk`.
+    let replaces = durable.seen() == REPLACED;
+    let is_lost = durable.epoch() != 0 && epoch < durable.epoch() && !replaces;
+    if writer != durable.instance() && !is_lost {
         let is_theirs = writer != 0 && fence.is_attended(writer)?;
-        if is_theirs || journal::fingerprint(path) != durable.seen() {
+        if is_theirs || (!replaces && journal::fingerprint(path) != durable.seen()) {
             return Err(io::Error::from_raw_os_error(libc::EBUSY));
         }
         durable.set_epoch(epoch.max(durable.epoch()) + 1);
