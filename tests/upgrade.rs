@@ -139,10 +139,27 @@ fn listing(nginx: &Nginx) -> BTreeMap<String, BTreeSet<String>> {
     all.map(|(name, body)| (name.clone(), servers(body))).collect()
 }
 
-fn merge(into: &mut BTreeMap<String, BTreeSet<String>>, more: BTreeMap<String, BTreeSet<String>>) {
-    for (name, servers) in more {
-        into.entry(name).or_default().extend(servers);
-    }
+/// What several clients have changed.
+fn ended(changes: [Changes; 2]) -> BTreeMap<String, BTreeSet<String>> {
+    // Each has names of its own.
+    changes.into_iter().flat_map(Changes::end).collect()
+}
+
+/// A master and its workers are killed.
+fn dies(nginx: &Nginx, master: u32) {
+    let workers = nginx.workers_of(master);
+    signal(master, Signal::KILL);
+    workers.into_iter().for_each(|pid| signal(pid, Signal::KILL));
+    nginx.gone(master);
+}
+
+/// Only this master is left, with all that was acknowledged, also after another start.
+#[track_caller]
+fn kept(nginx: &mut Nginx, master: u32, all: &BTreeMap<String, BTreeSet<String>>) {
+    assert_eq!(nginx.masters(), [master]);
+    assert_eq!(listing(nginx), *all);
+    nginx.restart();
+    assert_eq!(listing(nginx), *all);
 }
 
 #[test]
@@ -158,14 +175,8 @@ fn every_change_is_there_after_an_upgrade() {
     let_pass(ms(500));
     signal(old, Signal::QUIT);
     nginx.gone(old);
-    let mut all = BTreeMap::new();
-    for changes in changes {
-        merge(&mut all, changes.end());
-    }
-    assert_eq!(nginx.masters(), [new]);
-    assert_eq!(listing(&nginx), all);
-    nginx.restart();
-    assert_eq!(listing(&nginx), all);
+    let all = ended(changes);
+    kept(&mut nginx, new, &all);
     let epochs: BTreeSet<u64> = watch.end().into_values().map(|(epoch, _)| epoch).collect();
     assert!(epochs.len() >= 2, "{epochs:?}");
 }
@@ -188,10 +199,7 @@ fn rollback_goes_on_from_what_the_new_one_wrote() {
     let_pass(ms(300));
     let mut all = changes.end();
     all.entry("kmark".into()).or_default().insert("127.0.0.1:1".into());
-    assert_eq!(nginx.masters(), [old]);
-    assert_eq!(listing(&nginx), all);
-    nginx.restart();
-    assert_eq!(listing(&nginx), all);
+    kept(&mut nginx, old, &all);
     watch.end();
 }
 
@@ -203,12 +211,7 @@ fn new_master_that_dies_changes_nothing() {
     let changes = Changes::start(nginx.api(), 1);
     let (old, new) = nginx.upgrade();
     let_pass(ms(300));
-    let workers = nginx.workers_of(new);
-    signal(new, Signal::KILL);
-    for pid in workers {
-        signal(pid, Signal::KILL);
-    }
-    nginx.gone(new);
+    dies(&nginx, new);
     let_pass(ms(300));
     let all = changes.end();
     assert_eq!(listing(&nginx), all);
@@ -224,21 +227,10 @@ fn death_of_the_old_one_loses_nothing_that_was_promised() {
     let changes = [1, 2].map(|tag| Changes::start(nginx.api(), tag));
     let (old, new) = nginx.upgrade();
     let_pass(ms(300));
-    let workers = nginx.workers_of(old);
-    signal(old, Signal::KILL);
-    for pid in workers {
-        signal(pid, Signal::KILL);
-    }
-    nginx.gone(old);
+    dies(&nginx, old);
     let_pass(ms(500));
-    let mut all = BTreeMap::new();
-    for changes in changes {
-        merge(&mut all, changes.end());
-    }
-    assert_eq!(nginx.masters(), [new]);
-    assert_eq!(listing(&nginx), all);
-    nginx.restart();
-    assert_eq!(listing(&nginx), all);
+    let all = ended(changes);
+    kept(&mut nginx, new, &all);
     watch.end();
 }
 
