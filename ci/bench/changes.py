@@ -7,9 +7,10 @@ import threading
 import time
 
 from client import Client
+from figures import save, size
 from nginx import Nginx, free_port
 
-SECONDS = float(os.environ.get("SECONDS", 4))
+SECONDS = size(4, 0.5)
 SERVERS = 20
 MODES = ("no file", "flush=off", "flush=1s", "flush=always")
 
@@ -70,6 +71,9 @@ def run(mode, clients):
 print(f"changes of one weight among {SERVERS} servers, 2 workers, {SECONDS:g} s each")
 print("| kept | 1 client, changes/s | 16 clients, changes/s | bytes a change |")
 print("|---|---|---|---|")
+rows = []
 for mode in MODES:
     (one, cost), (many, _) = run(mode, 1), run(mode, 16)
+    rows.append({"name": mode, "one": one, "many": many, "bytes": cost})
     print(f"| {mode} | {one:,.0f} | {many:,.0f} | {cost:.0f} |", flush=True)
+save("changes", rows=rows)

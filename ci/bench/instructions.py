@@ -4,40 +4,28 @@ Each configuration runs twice, with few and with many requests; the difference i
 cost, without start and stop.
 """
 
-import os
-import sys
-
+import sides
 from client import Client
+from figures import save, size, table
 from nginx import MODULE, Nginx, free_port
 
-FEW, MANY = 2000, 6000
-REQUEST = b"GET /some/path HTTP/1.1\r\nHost: svc-a.internal\r\n\r\n"
-
-LOCATION = """
-    server {{
-        listen 127.0.0.1:{port};
-        server_name ~^(?<svc>[a-z0-9-]+)\\.internal$;
-        location / {{
-            proxy_pass http://{to};
-            proxy_http_version 1.1;
-            proxy_set_header Connection "";
-        }}
-    }}"""
+FEW, MANY = size((2000, 6000), (200, 600))
+UPSTREAMS = size(10000, 300)
 
 
-def servers(ports):
-    return " ".join(f"server 127.0.0.1:{p};" for p in ports)
-
-
-def measure(http, module=False):
+def measure(side):
     """Instructions for one request."""
     counts = {}
     for n in (FEW, MANY):
         port = free_port()
-        nginx = Nginx(http(port), module=module, callgrind=True)
+        when = "later" if side.fill else True
+        nginx = Nginx(side.http(port), module=side.module, main=side.main, callgrind=when)
+        if side.fill:
+            side.fill(port)
+            nginx.count()
         client = Client(port)
         for _ in range(n):
-            status, _ = client.send(REQUEST)
+            status, _ = client.send(sides.REQUEST)
             if status != 200:
                 raise SystemExit(f"status {status}: {open(nginx.prefix + '/error.log').read()}")
         counts[n] = nginx.stop()
@@ -45,40 +33,36 @@ def measure(http, module=False):
 
 
 def main():
-    ports = [free_port() for _ in range(4)]
-    answer = " ".join(f"listen 127.0.0.1:{p};" for p in ports)
-    backend = Nginx(f'server {{ {answer} location / {{ return 200 "an answer of some length\\n"; }} }}')
-
-    def block(text):
-        return lambda port: f"upstream app {{ {text} }}" + LOCATION.format(port=port, to="app")
-
-    def variable(port):
-        # The name comes from the request: an upstream that is declared, found in the zone by name.
-        return (
-            "peerage_zone main 4m;"
-            f"upstream svc-a {{ peerage main; {servers(ports)} }}"
-            "upstream all { peerage main name=$svc; keepalive 16; }"
-        ) + LOCATION.format(port=port, to="all")
-
-    stock = f"zone z 1m; {servers(ports)} keepalive 16;"
-    rows = [("stock, no zone", block(f"{servers(ports)} keepalive 16;"), False)]
+    many = [free_port() for _ in range(20)]
+    ports = many[:4]
+    backend = Nginx(sides.backend(many))
+    first = sides.stock("stock with zone, 4 servers", ports)
+    compared = [
+        first,
+        sides.stock("stock without zone, 4 servers", ports, zone=False),
+    ]
     if MODULE:
-        ours = f"peerage main; {servers(ports)} keepalive 16;"
-        rows += [
-            ("peerage, 4 servers", lambda port: "peerage_zone main 1m;" + block(ours)(port), True),
-            ("peerage, name from a variable", variable, True),
+        compared += [
+            sides.fixed("peerage, 4 servers", ports),
+            sides.variable("peerage, name from a variable", ports),
         ]
-    try:
-        base = measure(block(stock))
-        print(f"{'instructions per proxied request':38} {'':>9} {'ratio':>7}")
-        print(f"{'stock with zone, 4 servers':38} {base:9.0f} {1:7.4f}", flush=True)
-        for name, http, module in rows:
-            count = measure(http, module)
-            print(f"{name:38} {count:9.0f} {count / base:7.4f}", flush=True)
-    finally:
-        backend.stop()
+    compared = [(side, first) for side in compared + sides.lua_ways(ports)]
+    if MODULE:
+        wide = sides.stock("stock with zone, 20 servers", many)
+        name = f"peerage, by variable, {UPSTREAMS:,} × 20"
+        compared += [(wide, wide), (sides.fleet(name, many, UPSTREAMS), wide)]
+    rows, counts = [], {}
+    for side, base in compared:
+        counts[side] = measure(side)
+        rows.append({"name": side.name, "instructions": counts[side], "base": base.name,
+                     "ratio": counts[side] / counts[base]})
+    backend.stop()
+    print("instructions per proxied request")
+    table(("configuration", "instructions", "ratio", "to"), [
+        (row["name"], f"{row['instructions']:,.0f}", f"{row['ratio']:.3f}", row["base"])
+        for row in rows
+    ])
+    save("instructions", rows=rows)
 
 
-if __name__ == "__main__":
-    sys.path.insert(0, os.path.dirname(__file__))
-    main()
+main()

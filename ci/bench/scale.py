@@ -8,11 +8,12 @@ import tempfile
 import time
 
 from client import Client
+from figures import median, quantile, save, size
 from nginx import MODULE, Nginx, free_port
 
-UPSTREAMS = int(os.environ.get("UPSTREAMS", 10000))
+UPSTREAMS = int(os.environ.get("UPSTREAMS", size(10000, 300)))
 SERVERS = 20
-CHANGES = 1000
+CHANGES = size(1000, 100)
 ZONE = os.environ.get("ZONE", "256m")
 
 PLAIN = b"GET /nothing HTTP/1.1\r\nHost: bench\r\n\r\n"
@@ -44,21 +45,13 @@ def started(text, module=False, prefix=None, port=None):
     return nginx, client, time.monotonic() - begun
 
 
-def middle(values):
-    return sorted(values)[len(values) // 2]
-
-
 def start_seconds(text, port, **more):
     times = []
     for _ in range(5):
         nginx, _, seconds = started(text, port=port, **more)
         nginx.stop()
         times.append(seconds)
-    return middle(times)
-
-
-def quantile(values, share):
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+    return median(times)
 
 
 def must(answer):
@@ -121,10 +114,11 @@ def main():
             one, none = quantile(changes, share), quantile(plain, share)
             rows.append((f"one change, {name}", f"{one:.0f} us"))
             rows.append((f"  return 200, {name}", f"{none:.0f} us"))
-            rows.append((f"  beyond it", f"{one - none:.0f} us"))
+            rows.append(("  beyond it", f"{one - none:.0f} us"))
         print(f"{UPSTREAMS} upstreams x {SERVERS} servers")
         for name, value in rows:
             print(f"{name:40} {value:>12}")
+        save("scale", upstreams=UPSTREAMS, servers=SERVERS, rows=rows)
     finally:
         shutil.rmtree(prefix)
 

@@ -4,22 +4,17 @@ import os
 import random
 import signal
 import socket
-import subprocess
 import threading
 import time
 
 from client import Client
+from figures import save, size
 from nginx import Nginx, free_port
 
-PAIRS = int(os.environ.get("PAIRS", 5))
-SECONDS = float(os.environ.get("SECONDS", 10))
+PAIRS = size(5, 1)
+SECONDS = size(10, 1)
 RATE = 200
 REQUEST = b"GET / HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n"
-
-
-def workers(nginx):
-    out = subprocess.run(["ps", "-o", "pid=", "--ppid", str(nginx.process.pid)], capture_output=True)
-    return [int(pid) for pid in out.stdout.split()]
 
 
 def one(port):
@@ -75,8 +70,6 @@ def main():
     server {{ listen 127.0.0.1:{port}; location / {{ proxy_pass http://app; }} }}
     server {{ listen 127.0.0.1:{api}; location /api {{ peerage_api write=on; }} }}"""
     nginx = Nginx(http, module=True, workers=4)
-    while len(workers(nginx)) < 4:
-        time.sleep(0.01)
 
     def changes(n):
         client = Client(api)
@@ -87,9 +80,10 @@ def main():
     print(f"{RATE} requests/s, 20 changes/s, 4 workers, {SECONDS:g} s each, {PAIRS} pairs; ms")
     print("| one worker | median | 99 % | longest | failed |")
     print("|---|---|---|---|---|")
+    rows = []
     for pair in range(2 * PAIRS):
         stop = pair % 2 == 1
-        victim = random.choice(workers(nginx))
+        victim = random.choice(nginx.running())
         if stop:
             os.kill(victim, signal.SIGSTOP)
         median, p99, longest, failed = traffic(port, changes)
@@ -97,9 +91,12 @@ def main():
             os.kill(victim, signal.SIGCONT)
             time.sleep(1)
         name = "stopped" if stop else "runs"
+        rows.append({"name": name, "median": median, "p99": p99, "longest": longest,
+                     "failed": failed})
         print(f"| {name} | {median * 1e3:.2f} | {p99 * 1e3:.2f} | {longest * 1e3:.1f} | {failed} |", flush=True)
     nginx.stop()
     backend.stop()
+    save("stopped", rows=rows)
 
 
 main()
