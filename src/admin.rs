@@ -39,6 +39,7 @@ use crate::ffi::conf;
 use crate::ffi::output::Answer;
 use crate::ffi::request::Request;
 use crate::ffi::task::{self, Body, Task, Turn};
+use crate::ffi::template;
 
 /// The change that a request made, in one line: `$peerage_change`.
 pub(crate) fn change_of(r: Request<'_>) -> Option<String> {
@@ -173,6 +174,7 @@ fn task_of(
         }
         Call::Batch => {
             let batch = read_batch(&body, mode)?;
+            batch.check_variables(&|name| template::knows(r, name))?;
             let guard = Guard::of(r.header("If-Match"), r.header("If-None-Match"));
             Box::new(batch::Batch::several(zone, batch, actor(r), guard, dry_run)?)
         }
@@ -183,6 +185,7 @@ fn task_of(
             let Some(change) = model::change(call, &body, mode)? else {
                 return Err(Problem::new(Code::Internal, "a write that changes nothing"));
             };
+            model::check_variables(&change, &|name| template::knows(r, name))?;
             let guard = Guard::of(r.header("If-Match"), r.header("If-None-Match"));
             if dry_run {
                 let what = What::Upstream(name.clone(), change.server().cloned());

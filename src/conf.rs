@@ -52,6 +52,7 @@ impl Default for Counted {
 impl Drop for Counted {
     fn drop(&mut self) {
         COUNT.get().update(|n| n - 1);
+        module::ended_conf();
         if COUNT.get().get() == 0 {
             module::unused();
         }

@@ -5,6 +5,8 @@ use crate::conf;
 use crate::ffi::conf::Conf;
 use crate::ffi::cycle::Cycle;
 use crate::ffi::process::{self, Role};
+#[cfg(ngx_feature = "http_ssl")]
+use crate::ffi::session;
 use crate::ffi::{filter, variable, wake};
 use crate::log::Level;
 use crate::variables::Variable;
@@ -64,6 +66,12 @@ pub(crate) fn forked(cycle: Cycle<'_>) {
     {
         worker::begin(main);
     }
+}
+
+/// A configuration goes, and its SSL contexts with it.
+pub(crate) fn ended_conf() {
+    #[cfg(ngx_feature = "http_ssl")]
+    session::forget();
 }
 
 /// No configuration has the module any more: its code may be unloaded next, so nothing may point

@@ -1,9 +1,14 @@
 //! The variables of requests that went through a block taken over, or to the API.
 
+use peerage_core::texts::Texts;
+use peerage_zone::Target;
+
 use crate::admin;
+use crate::balancer;
 use crate::conf::block::Name;
+use crate::ffi::destination::{self, Destination};
 use crate::ffi::request::Request;
-use crate::ffi::{conf, peer};
+use crate::ffi::{conf, peer, template};
 
 /// One of the module's variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,11 +20,23 @@ pub(crate) enum Variable {
     Error,
     Revision,
     Change,
+    HashKey,
+    Host,
+    TlsName,
 }
 
 impl Variable {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Upstream, Self::Server, Self::ServerId, Self::Error, Self::Revision, Self::Change];
+    pub(crate) const ALL: [Self; 9] = [
+        Self::Upstream,
+        Self::Server,
+        Self::ServerId,
+        Self::Error,
+        Self::Revision,
+        Self::Change,
+        Self::HashKey,
+        Self::Host,
+        Self::TlsName,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -29,6 +46,9 @@ impl Variable {
             Self::Error => "peerage_error",
             Self::Revision => "peerage_revision",
             Self::Change => "peerage_change",
+            Self::HashKey => "peerage_hash_key",
+            Self::Host => "peerage_host",
+            Self::TlsName => "peerage_tls_name",
         }
     }
 
@@ -46,6 +66,7 @@ pub(crate) fn write(which: Variable, r: Request<'_>, out: &mut Vec<u8>) -> bool 
             out.extend_from_slice(change.as_bytes());
             return true;
         }
+        Variable::HashKey | Variable::Host | Variable::TlsName => return text(which, r, out),
         _ => {}
     }
     let Some(peer) = peer::of(r) else { return false };
@@ -68,6 +89,43 @@ pub(crate) fn write(which: Variable, r: Request<'_>, out: &mut Vec<u8>) -> bool 
             }
         }
     }
+    true
+}
+
+/// What the upstream says of requests to it, which may be asked for before a server is chosen.
+fn text(which: Variable, r: Request<'_>, out: &mut Vec<u8>) -> bool {
+    let (block, value) = match destination::of(r) {
+        None => return false,
+        Some(Destination::Other(_)) if which == Variable::HashKey => return false,
+        Some(Destination::Other(host)) => {
+            out.extend_from_slice(host);
+            return true;
+        }
+        Some(Destination::Block(block, value)) => (block, value),
+    };
+    let folded;
+    let (target, name) = match &block.name {
+        Name::Fixed(fixed, name) => (Target::Fixed(fixed), name.as_str().as_bytes()),
+        Name::Keyed(_, glob) => {
+            let given = value.unwrap_or_default();
+            if balancer::serves(glob.as_ref(), given).is_err() {
+                return false;
+            }
+            folded = given.to_ascii_lowercase();
+            (Target::Name(&folded), &folded[..])
+        }
+    };
+    let worker = block.worker();
+    if which == Variable::HashKey {
+        let mut key = Vec::new();
+        let found = worker.is_some_and(|worker| worker.hash_key(&target, &mut key));
+        template::evaluate(r, str::from_utf8(&key).unwrap_or_default(), out);
+        return found;
+    }
+    let Texts { host, tls_name, .. } =
+        worker.and_then(|worker| worker.texts(&target)).unwrap_or_default();
+    let text = if which == Variable::TlsName { tls_name.or(host) } else { host };
+    out.extend_from_slice(text.as_deref().map_or(name, str::as_bytes));
     true
 }
 

@@ -16,6 +16,8 @@ use crate::conf::{Main, Zone};
 use crate::ffi::cycle::Cycle;
 use crate::ffi::global::Global;
 use crate::ffi::process;
+#[cfg(ngx_feature = "http_ssl")]
+use crate::ffi::session;
 use crate::ffi::timer::{Kind, Timer};
 use crate::ffi::{task, wake};
 use crate::{audit, zone};
@@ -116,6 +118,8 @@ pub(crate) fn end() {
     }
     drop(state.round.borrow_mut().take());
     state.pending.borrow_mut().clear();
+    #[cfg(ngx_feature = "http_ssl")]
+    session::forget();
     audit();
     for place in state.places.borrow_mut().drain(..) {
         if let Some(keeper) = place.keeper {
@@ -214,6 +218,8 @@ fn round() {
         }
         changed |= swept.slots != 0 || place.expire();
     }
+    #[cfg(ngx_feature = "http_ssl")]
+    session::sweep();
     // A merge that the master left tells something too.
     if changed | joined {
         wake_all();

@@ -124,10 +124,10 @@ fn bad_upstreams() -> Vec<Row> {
         ("no servers said", r#"{"method":null}"#, 400, "bad-value", Some("servers")),
         (
             "a field of a later version",
-            r#"{"hash_key":"$uri","servers":[]}"#,
+            r#"{"outlier":{},"servers":[]}"#,
             400,
             "bad-value",
-            Some("hash_key"),
+            Some("outlier"),
         ),
         (
             "the same address twice",

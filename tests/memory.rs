@@ -17,6 +17,8 @@ const SERVER: &str = "
         listen {web};
         access_log {prefix}/logs/access.log peerage;
         location / { proxy_pass http://app; }
+        location /tls/2 { proxy_pass https://tls; proxy_ssl_protocols TLSv1.2; }
+        location /tls/3 { proxy_pass https://tls; proxy_ssl_protocols TLSv1.3; }
     }";
 
 /// One process under memcheck; what it reports goes to logs/valgrind.log. What is only possibly lost
@@ -42,6 +44,11 @@ fn proxy_story(nginx: &Nginx, b1: &Backend) {
         ["/", "/status/404", "/status/503", "/chunked?n=5&ms=1", "/download?kb=200", "/slow?ms=20"]
     {
         kept.send(&Request::get(path).timeout(secs(60))).unwrap();
+    }
+    for path in ["/tls/2", "/tls/3"] {
+        let resumed = |_| get(nginx.web(), path).unwrap().header("x-resumed") == Some("r");
+        let resumed = (0..10).filter(|&i| resumed(i)).count();
+        assert!(resumed > 5, "{path}: {resumed} of 10");
     }
     let post = Request::post("/echo").body("x".repeat(100_000)).timeout(secs(60));
     assert_eq!(post.send(nginx.web()).unwrap().status, 200);
@@ -129,9 +136,13 @@ fn api_story(nginx: &Nginx, b1: &Backend) {
 #[test]
 fn memcheck_finds_nothing_that_it_does_not_find_in_stock_nginx() {
     let (b1, b2) = (Backend::new("b1"), Backend::refusing("b2"));
-    let with = |conf: Conf, text: String| conf.http(text).set("b1", &b1).set("b2", &b2);
+    let tls = Certificate::backend(&["a.test"], "TLSv1.2 TLSv1.3");
+    let with = |conf: Conf, text: String| {
+        conf.http(text).set("b1", &b1).set("b2", &b2).set("tls", tls.web())
+    };
     let stock = format!(
-        "{PROXY} upstream app {{ zone z 256k; server {{b1}} max_fails=0; server {{b2}} max_fails=0; keepalive 4; }} {SERVER}"
+        "{PROXY} upstream app {{ zone z 256k; server {{b1}} max_fails=0; server {{b2}} max_fails=0; keepalive 4; }}
+         upstream tls {{ zone z; server {{tls}}; }} {SERVER}"
     );
     let conf = with(Nginx::stock(), stock);
     let mut nginx = checked(conf, &["--gen-suppressions=all"]).start();
@@ -141,7 +152,8 @@ fn memcheck_finds_nothing_that_it_does_not_find_in_stock_nginx() {
 
     let ours = format!(
         "peerage_zone main 1m state={{prefix}}/main.json; {PROXY}
-         upstream app {{ peerage main; server {{b1}} max_fails=0; server {{b2}} max_fails=0; keepalive 4; }} {SERVER}"
+         upstream app {{ peerage main; server {{b1}} max_fails=0; server {{b2}} max_fails=0; keepalive 4; }}
+         upstream tls {{ peerage main; server {{tls}}; }} {SERVER}"
     );
     // The build whose Rust objects lie in the heap that memcheck knows.
     let conf = with(Nginx::faulty(), ours).with_api("write=on").file("known", known);

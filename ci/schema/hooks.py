@@ -88,8 +88,9 @@ def before_call(context, case, kwargs):
         headers["If-None-Match"] = '"0000000000000000"'
     if path.endswith("/servers/{server}"):
         server(body)
-    elif path.endswith("/upstreams/{upstream}") and case.method == "PUT":
-        if case.body == body:
+    elif path.endswith("/upstreams/{upstream}"):
+        known(body)
+        if case.method == "PUT" and case.body == body:
             whole(body)
     elif path == "/v1/batch":
         if body.get("if_revision") is not None and next(calls) % 4 > 0:
@@ -98,14 +99,23 @@ def before_call(context, case, kwargs):
             inner = change.get("body")
             if inner is not None and "server" in change:
                 server(inner)
-            elif inner is not None and change["op"] == "put":
-                whole(inner)
+            elif inner is not None:
+                known(inner)
+                if change["op"] == "put":
+                    whole(inner)
     elif path.endswith("/import") and isinstance(case.body, list):
         # A name comes once.
         names = {}
         for line in case.body:
             names.setdefault(str(line.get("upstream", line.get("host"))).lower(), line)
+            known(line)
         case.body[:] = names.values()
+
+
+def known(body):
+    """The body of an upstream: the configuration has the variables of its key."""
+    if "$" in str(body.get("hash_key")):
+        body["hash_key"] = "${uri}-$arg_x"
 
 
 def server(body):

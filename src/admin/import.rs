@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use peerage_core::api::error::{Code, Problem};
 use peerage_core::api::import::{self, Checker, Line};
+use peerage_core::api::model;
 use peerage_core::api::render;
 use peerage_core::change::{Actor, Change};
 use peerage_core::name::UpstreamName;
@@ -23,6 +24,7 @@ use crate::ffi::output::{Answer, Producer, Step};
 use crate::ffi::process;
 use crate::ffi::request::Request;
 use crate::ffi::task::{self, Task, Turn};
+use crate::ffi::template;
 use crate::ffi::timer;
 use crate::worker;
 
@@ -110,7 +112,11 @@ impl Import {
         let op = match line {
             Line::Header | Line::Blank | Line::End { .. } => return Ok(Next::More),
             Line::Upstream { name, body } => {
-                Op::Upstream { name, change: Change::PutUpstream { body } }
+                let change = Change::PutUpstream { body };
+                let known = |name: &str| template::knows(r, name);
+                model::check_variables(&change, &known)
+                    .map_err(|problem| problem.within(&format!("lines[{}]", self.lines.number)))?;
+                Op::Upstream { name, change }
             }
             Line::Host { ip, admin } => {
                 let now = process::clock().msec;

@@ -8,6 +8,7 @@ use peerage_core::declare::{DeclaredServer, DeclaredUpstream};
 use peerage_core::field;
 use peerage_core::name::{Glob, UpstreamName};
 use peerage_core::server::AdminState;
+use peerage_core::texts::Texts;
 use peerage_core::units::Secs;
 use peerage_core::upstream::{Defaults, Method, Settings};
 use peerage_zone::{Fixed, Worker};
@@ -63,6 +64,7 @@ impl Block {
         Settings {
             method: self.method.get(),
             defaults: self.defaults.get().copied().unwrap_or_default(),
+            texts: Texts::default(),
         }
     }
 

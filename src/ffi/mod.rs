@@ -10,11 +10,13 @@ mod admin;
 pub(crate) mod body;
 pub(crate) mod conf;
 pub(crate) mod cycle;
+pub(crate) mod destination;
 #[cfg(any(feature = "panic", feature = "points"))]
 pub(crate) mod faults;
 pub(crate) mod fence;
 pub(crate) mod file;
 pub(crate) mod filter;
+mod gate;
 pub(crate) mod global;
 pub(crate) mod lock;
 pub(crate) mod log;
@@ -23,8 +25,11 @@ pub(crate) mod output;
 pub(crate) mod peer;
 pub(crate) mod process;
 pub(crate) mod request;
+#[cfg(ngx_feature = "http_ssl")]
+pub(crate) mod session;
 pub(crate) mod shm;
 pub(crate) mod task;
+pub(crate) mod template;
 pub(crate) mod thread;
 pub(crate) mod timer;
 pub(crate) mod upstream;

@@ -19,6 +19,8 @@ use super::fence;
 use super::log::Log;
 use super::process;
 use super::request::Request;
+#[cfg(ngx_feature = "http_ssl")]
+use super::session;
 use crate::balancer;
 use crate::conf::block::Name;
 use crate::conf::{Block, Srv};
@@ -399,13 +401,40 @@ unsafe extern "C" fn cleaned(data: *mut c_void) {
     unsafe { ptr::drop_in_place(&raw mut peer.choice) };
 }
 
-/// nginx calls it before a TLS handshake with a server, and crashes where there is none.
-#[cfg(any(ngx_feature = "ssl", ngx_feature = "compat"))]
+#[cfg(ngx_feature = "http_ssl")]
+callback! {
+    /// nginx calls it before a TLS handshake with a server, after `get`.
+    fn set_session(pc: *mut ngx_peer_connection_t, data: *mut c_void) -> ngx_int_t, or OK;
+    {
+        // SAFETY: as in `get`; nginx has made the SSL connection.
+        unsafe {
+            let peer = &*data.cast::<Peer>();
+            session::give(&mut *pc, peer.worker, &peer.choice)
+        }
+    }
+}
+
+#[cfg(ngx_feature = "http_ssl")]
+callback! {
+    /// nginx calls it when the server has given a session, before `free` or after it, as long as
+    /// the connection is the request's.
+    fn save_session(pc: *mut ngx_peer_connection_t, data: *mut c_void) -> (), or ();
+    {
+        // SAFETY: as in `set_session`; the request whose connection it is has its pool.
+        unsafe {
+            let peer = &*data.cast::<Peer>();
+            session::take(&mut *pc, peer.worker, &peer.choice);
+        }
+    }
+}
+
+/// An nginx with TLS crashes where there is none, also with a module built for one without.
+#[cfg(all(not(ngx_feature = "http_ssl"), any(ngx_feature = "ssl", ngx_feature = "compat")))]
 unsafe extern "C" fn set_session(_pc: *mut ngx_peer_connection_t, _data: *mut c_void) -> ngx_int_t {
     OK
 }
 
-#[cfg(any(ngx_feature = "ssl", ngx_feature = "compat"))]
+#[cfg(all(not(ngx_feature = "http_ssl"), any(ngx_feature = "ssl", ngx_feature = "compat")))]
 unsafe extern "C" fn save_session(_pc: *mut ngx_peer_connection_t, _data: *mut c_void) {}
 
 /// The server that a request has chosen last.

@@ -5,6 +5,7 @@
 
 use crate::addr::ServerAddr;
 use crate::server::AdminState;
+use crate::template::Template;
 use crate::units::Secs;
 use crate::upstream::Method;
 
@@ -102,6 +103,12 @@ pub struct UpstreamBody {
     pub method: Field<Method>,
     /// For servers that do not say.
     pub defaults: Field<LimitsBody>,
+    /// See [`crate::texts::Texts::hash_key`].
+    pub hash_key: Field<Template>,
+    /// See [`crate::texts::Texts::host`].
+    pub host: Field<String>,
+    /// See [`crate::texts::Texts::tls_name`].
+    pub tls_name: Field<String>,
     /// The whole set.
     pub servers: Option<Vec<ServerBody>>,
 }

@@ -162,6 +162,7 @@ pub struct Context<'a> {
 
 /// What becomes of the upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one a change, and taken apart at once")]
 pub enum Applied {
     /// Nothing changes: same revision, nothing written.
     Same,

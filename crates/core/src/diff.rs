@@ -13,6 +13,7 @@ use crate::addr::ServerAddr;
 use crate::api::export::{server_value, upstream_value};
 use crate::host::Hosts;
 use crate::server::{Admin, Limits, Server};
+use crate::texts::Texts;
 use crate::time::iso;
 use crate::units::Secs;
 use crate::upstream::{Defaults, Upstream};
@@ -48,8 +49,16 @@ pub fn upstream(before: Option<&Upstream>, after: Option<&Upstream>) -> Vec<Entr
         (&before.settings.defaults, &before.settings.defaults.limits()),
         (&after.settings.defaults, &after.settings.defaults.limits()),
     );
+    texts(&mut diff, &at, &before.settings.texts, &after.settings.texts);
     servers(&mut diff, &at, before, after);
     diff
+}
+
+fn texts(diff: &mut Vec<Entry>, at: &Path, was: &Texts, is: &Texts) {
+    let key = |texts: &Texts| texts.hash_key.as_ref().map(ToString::to_string);
+    at.value(diff, "hash_key", key(was), key(is));
+    at.value(diff, "host", was.host.clone(), is.host.clone());
+    at.value(diff, "tls_name", was.tls_name.clone(), is.tls_name.clone());
 }
 
 /// What changes of hosts.

@@ -261,6 +261,8 @@ fn by_id(upstream: &Upstream) -> impl Iterator<Item = (u64, &Server)> {
 fn settings(upstream: &Upstream) -> String {
     let mut words = vec![upstream.settings.method().as_str().to_owned()];
     words.extend(unusual(&upstream.settings.defaults.limits()));
+    let texts = upstream.settings.texts.given();
+    words.extend(texts.map(|(name, text)| format!("{name}={text}")));
     if upstream.orphaned_at.is_some() {
         words.push("orphan".to_owned());
     }

@@ -11,6 +11,8 @@ pub const MAX_CONNS: u32 = (1 << 20) - 1;
 pub const MAX_REASON: usize = 255;
 /// What stays of a reason or an actor's name in a zone without room, in bytes.
 pub const BRIEF: usize = 12;
+/// The longest `host` or `tls_name`, in bytes.
+pub const MAX_HOST: usize = 255;
 /// The longest `route`, in bytes.
 pub const MAX_ROUTE: usize = 32;
 /// How many labels a server may have.
@@ -47,6 +49,15 @@ pub enum FieldError {
     /// A control character.
     #[error("must not have control characters")]
     Control,
+    /// No byte at all.
+    #[error("must not be empty")]
+    Empty,
+    /// A byte that no `Host` header has.
+    #[error("must have printable characters of ASCII only, and no spaces")]
+    Host,
+    /// No name of a host.
+    #[error("must be the name of a host: labels of letters, digits, \"-\", \"_\"")]
+    HostName,
     /// The key of a label is empty or has a colon.
     #[error("must have keys that are not empty and have no colon")]
     LabelKey,
@@ -128,6 +139,22 @@ pub fn is_kept(kept: &str, said: &str) -> bool {
     kept == said || (said.len() > BRIEF && kept == brief(said))
 }
 
+/// The value of a `Host` header.
+pub fn host(text: &str) -> Result<&str, FieldError> {
+    within(text, MAX_HOST)?;
+    if text.bytes().all(|c| c.is_ascii_graphic()) { Ok(text) } else { Err(FieldError::Host) }
+}
+
+/// The name that a certificate is asked for, and checked against.
+pub fn tls_name(text: &str) -> Result<&str, FieldError> {
+    within(text, MAX_HOST)?;
+    let is_label = |label: &str| {
+        (1..=63).contains(&label.len())
+            && label.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'-' || c == b'_')
+    };
+    if text.split('.').all(is_label) { Ok(text) } else { Err(FieldError::HostName) }
+}
+
 /// What `sticky` calls a server.
 pub fn route(text: &str) -> Result<&str, FieldError> {
     printable(text, MAX_ROUTE)
@@ -148,6 +175,14 @@ pub fn label_value(text: &str) -> Result<&str, FieldError> {
 
 fn ranged(value: i64, max: u32) -> Result<u32, FieldError> {
     u32::try_from(value).ok().filter(|&n| n <= max).ok_or(FieldError::Range { max })
+}
+
+fn within(text: &str, max: usize) -> Result<(), FieldError> {
+    match text.len() {
+        0 => Err(FieldError::Empty),
+        len if len > max => Err(FieldError::TooLong { max }),
+        _ => Ok(()),
+    }
 }
 
 fn printable(text: &str, max: usize) -> Result<&str, FieldError> {
@@ -184,6 +219,28 @@ mod tests {
         }
         assert!(label_key("").is_err() && label_key("a:b").is_err() && label_value("").is_ok());
         assert!(route(&"r".repeat(33)).is_err());
+    }
+
+    #[test]
+    fn names_of_hosts_are_what_a_header_and_a_certificate_can_have() {
+        for good in ["app.internal", "app.internal:8443", "[::1]:80", "x", "$host", "a_b"] {
+            assert_eq!(host(good), Ok(good));
+        }
+        for bad in ["a b", "a\tb", "a\r\nX: y", "é", "\u{7f}"] {
+            assert_eq!(host(bad), Err(FieldError::Host), "{bad:?}");
+        }
+        for good in ["app.internal", "A-1.b_2.c", "10.0.0.1", "x"] {
+            assert_eq!(tls_name(good), Ok(good));
+        }
+        for bad in ["a b", ".a", "a.", "a..b", "a:443", "*.a", "$host", "é.a", &"a".repeat(64)] {
+            assert_eq!(tls_name(bad), Err(FieldError::HostName), "{bad:?}");
+        }
+        let long = "a.".repeat(127) + "b";
+        assert!(host(&long).is_ok() && tls_name(&long).is_ok());
+        let longer = long + "c";
+        let too_long = FieldError::TooLong { max: 255 };
+        assert_eq!((host(&longer), tls_name(&longer)), (Err(too_long.clone()), Err(too_long)));
+        assert_eq!((host(""), tls_name("")), (Err(FieldError::Empty), Err(FieldError::Empty)));
     }
 
     #[test]

@@ -18,6 +18,7 @@ use crate::change::{Applied, Context};
 use crate::declare::{DeclaredServer, DeclaredUpstream};
 use crate::name::UpstreamName;
 use crate::server::{Admin, AdminState, CONFIG, Declared, Origin, Params, Server};
+use crate::texts::Texts;
 use crate::upstream::{Defaults, Settings, Upstream};
 
 /// A field changed in the file and at run time; the file's value holds.
@@ -50,10 +51,10 @@ pub fn merge(
         None => Upstream::new(declared.name.clone(), Origin::Config),
     };
     next.orphaned_at = None;
-    let base = next.declared.unwrap_or_default();
+    let base = next.declared.take().unwrap_or_default();
     let mut fields = Fields { upstream: &declared.name, server: None, out: &mut conflicts };
     next.settings = fields.settings(&base, &next.settings, &declared.settings);
-    next.declared = Some(declared.settings);
+    next.declared = Some(declared.settings.clone());
     servers(&mut next, declared, &mut conflicts, ctx);
     match current {
         Some(current) if *current == next => (Applied::Same, conflicts),
@@ -217,6 +218,15 @@ impl Fields<'_> {
     }
 
     fn settings(&mut self, base: &Settings, mine: &Settings, file: &Settings) -> Settings {
+        macro_rules! text {
+            ($f:ident) => {
+                self.one(
+                    stringify!($f),
+                    (&base.texts.$f, &mine.texts.$f, &file.texts.$f),
+                    or_default,
+                )
+            };
+        }
         macro_rules! limit {
             ($f:ident) => {
                 self.one(
@@ -236,6 +246,11 @@ impl Fields<'_> {
                 max_fails: limit!(max_fails),
                 fail_timeout: limit!(fail_timeout),
                 slow_start: limit!(slow_start),
+            },
+            texts: Texts {
+                hash_key: text!(hash_key),
+                host: text!(host),
+                tls_name: text!(tls_name),
             },
         }
     }

@@ -10,7 +10,8 @@ use crate::addr::ServerAddr;
 use crate::host::Hosts;
 use crate::name::UpstreamName;
 use crate::server::{Declared, Origin, Server};
-use crate::upstream::{Settings, Upstream};
+use crate::texts::Texts;
+use crate::upstream::{Defaults, Method, Settings, Upstream};
 
 /// Bytes that are no record of the kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -27,16 +28,18 @@ pub fn decode_server(bytes: &[u8]) -> Result<Server, RecordError> {
     decode(bytes)
 }
 
-/// An upstream without its servers.
+/// An upstream without its servers and its texts.
 pub fn encode_upstream_cold(upstream: &Upstream) -> Vec<u8> {
     let Upstream { name, origin, settings, declared, servers: _, removed, orphaned_at } = upstream;
-    encode(&(name.as_str(), origin, settings, declared, removed, orphaned_at))
+    let Settings { method, defaults, texts: _ } = settings;
+    encode(&(name.as_str(), origin, method, defaults, declared, removed, orphaned_at))
 }
 
-/// The upstream of a record; its list of servers is empty.
+/// The upstream of a record; it has no servers and no texts.
 pub fn decode_upstream_cold(bytes: &[u8]) -> Result<Upstream, RecordError> {
     let cold: Cold = decode(bytes)?;
-    let (name, origin, settings, declared, removed, orphaned_at) = cold;
+    let (name, origin, method, defaults, declared, removed, orphaned_at) = cold;
+    let settings = Settings { method, defaults, texts: Texts::default() };
     Ok(Upstream { name, origin, settings, declared, servers: Vec::new(), removed, orphaned_at })
 }
 
@@ -50,8 +53,15 @@ pub fn decode_hosts(bytes: &[u8]) -> Result<Hosts, RecordError> {
     decode(bytes)
 }
 
-type Cold =
-    (UpstreamName, Origin, Settings, Option<Settings>, Vec<(ServerAddr, Declared)>, Option<u64>);
+type Cold = (
+    UpstreamName,
+    Origin,
+    Option<Method>,
+    Defaults,
+    Option<Settings>,
+    Vec<(ServerAddr, Declared)>,
+    Option<u64>,
+);
 
 fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     // A vector takes any length and no type of the model refuses to be written.

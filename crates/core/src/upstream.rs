@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::addr::ServerAddr;
 use crate::name::UpstreamName;
 use crate::server::{Admin, Declared, Limits, Origin, Server};
+use crate::texts::Texts;
 use crate::units::Secs;
 
 /// How peers are chosen.
@@ -70,12 +71,14 @@ impl Defaults {
 }
 
 /// The settings of an upstream itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// How peers are chosen; `None` is round robin.
     pub method: Option<Method>,
     /// For servers that do not say.
     pub defaults: Defaults,
+    /// What requests to it are made with.
+    pub texts: Texts,
 }
 
 impl Settings {
@@ -175,6 +178,11 @@ impl Upstream {
         let method = self.settings.method();
         fold.text(method.as_str());
         fold.limits(&self.settings.defaults.limits());
+        // What is not there leaves no trace, so that older digests hold.
+        for (name, text) in self.settings.texts.given() {
+            fold.text(name);
+            fold.text(text);
+        }
         let mut servers: Vec<u64> = self.servers.iter().map(|s| self.server_digest(s)).collect();
         if !method.is_ordered() {
             servers.sort_unstable();

@@ -9,6 +9,8 @@ use peerage_core::record;
 use peerage_core::server::{Admin, AdminState, Origin, Server};
 use peerage_core::snapshot::{self, Header, Loaded, Writer};
 use peerage_core::state::Live;
+use peerage_core::template::Template;
+use peerage_core::texts::Texts;
 use peerage_core::upstream::Upstream;
 use proptest::prelude::*;
 use serde_json::Value;
@@ -120,12 +122,15 @@ fn the_digest_leaves_out_ids_origins_times_actors_and_order() {
     assert_eq!(other.digest(), digest);
     other.servers[0].params.weight = Some(1);
     assert_eq!(other.digest(), digest, "what holds counts, not whether it was said");
-    let changes: [fn(&mut Upstream); 6] = [
+    let changes: [fn(&mut Upstream); 9] = [
         |u| u.servers[0].params.weight = Some(2),
         |u| u.servers[0].params.labels = [("a".into(), "b".into())].into(),
         |u| u.servers[0].admin.state = AdminState::Drain,
         |u| u.servers[1].admin.reason = "y".into(),
         |u| u.settings.defaults.max_fails = Some(0),
+        |u| u.settings.texts.hash_key = Some(Template::parse("$uri").unwrap()),
+        |u| u.settings.texts.host = Some("a.test".into()),
+        |u| u.settings.texts.tls_name = Some("a.test".into()),
         |u| drop(u.servers.pop()),
     ];
     for change in changes {
@@ -298,7 +303,8 @@ proptest! {
         prop_assert_eq!(record::decode_server(&bytes), Ok(server));
         let mut bytes = record::encode_upstream_cold(&upstream);
         bytes.resize(bytes.len() + pad, 0);
-        let cold = Upstream { servers: Vec::new(), ..upstream };
+        let mut cold = Upstream { servers: Vec::new(), ..upstream };
+        cold.settings.texts = Texts::default();
         prop_assert_eq!(record::decode_upstream_cold(&bytes), Ok(cold));
     }
 

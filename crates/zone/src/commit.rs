@@ -336,6 +336,11 @@ impl Zone {
             Some(bytes) => room.write(&region, bytes)?,
             None => plan.stored.map(|stored| stored.cold).unwrap_or_default(),
         };
+        let texts = match &sketch.texts {
+            Some(bytes) if bytes.is_empty() => Blob::default(),
+            Some(bytes) => room.write(&region, bytes)?,
+            None => plan.stored.map(|stored| stored.texts).unwrap_or_default(),
+        };
         let mut blobs = Vec::with_capacity(sketch.blobs.len());
         for bytes in &sketch.blobs {
             blobs.push(room.write(&region, bytes)?);
@@ -365,6 +370,7 @@ impl Zone {
             revision,
             primaries: sketch.primaries as u32,
             cold,
+            texts,
             tries: sketch.entries.iter().filter(|e| e.entry.open).count().max(1) as u32,
             servers: sketch.servers,
             sequence,

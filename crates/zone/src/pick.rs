@@ -95,7 +95,7 @@ impl Worker {
     }
 
     #[inline(always)]
-    fn find(&self, target: &Target<'_>) -> Option<(Found, Up)> {
+    pub(crate) fn find(&self, target: &Target<'_>) -> Option<(Found, Up)> {
         match target {
             Target::Fixed(fixed) => self.zone().find_fixed(fixed),
             Target::Name(name) => self.zone().find(name).map(|up| (Found::new(up), up)),

@@ -29,6 +29,9 @@ impl Retired {
         if stored.cold != cold {
             self.blocks.push((stored.cold.at, stored.cold.granules()));
         }
+        if stored.texts != table.texts() {
+            self.texts(stored);
+        }
         for server in &stored.servers {
             if gone(server.cold.at) {
                 self.blocks.push((server.cold.at, server.cold.granules()));
@@ -41,11 +44,18 @@ impl Retired {
     pub(crate) fn everything(&mut self, stored: &Stored) {
         self.table(stored);
         self.blocks.push((stored.cold.at, stored.cold.granules()));
+        self.texts(stored);
         let name = stored.upstream.name.as_str().len();
         self.blocks.push((stored.at, Up::granules(name)));
         for server in &stored.servers {
             self.blocks.push((server.cold.at, server.cold.granules()));
             self.peers.extend(server.entries.iter().map(|e| e.peer).filter(|at| !at.is_none()));
+        }
+    }
+
+    fn texts(&mut self, stored: &Stored) {
+        if stored.texts.len != 0 {
+            self.blocks.push((stored.texts.at, stored.texts.granules()));
         }
     }
 

@@ -15,6 +15,7 @@ use crate::address::{AddressBlock, Socket};
 use crate::hosts;
 use crate::layout::{Blob, Entry, Peer, Table, granules, words_of};
 use crate::stored::{Stored, StoredServer};
+use crate::texts;
 use crate::turn::Order;
 
 /// Places of a precomputed order, at most, unless there are more peers.
@@ -30,6 +31,8 @@ pub(crate) struct Sketch {
     pub(crate) servers: u32,
     /// The settings; `None` where the stored ones stay.
     pub(crate) cold: Option<Vec<u8>>,
+    /// The texts, no bytes where it has none; `None` where the stored ones stay.
+    pub(crate) texts: Option<Vec<u8>>,
     pub(crate) order: Order,
     pub(crate) until: u64,
     pub(crate) orphaned: u64,
@@ -71,6 +74,7 @@ impl Sketch {
             primaries: 0,
             servers: next.servers.len() as u32,
             cold: None,
+            texts: None,
             order: Order::default(),
             until: next.next_expiry().unwrap_or(u64::MAX),
             orphaned: next.orphaned_at.unwrap_or(u64::MAX),
@@ -82,6 +86,9 @@ impl Sketch {
             s.cold.len as usize == cold.len() && region.eq_bytes(s.cold.at, 0, &cold)
         }) {
             sketch.cold = Some(cold);
+        }
+        if stored.is_none_or(|s| s.upstream.settings.texts != next.settings.texts) {
+            sketch.texts = Some(texts::encode(&next.settings.texts));
         }
         let before = Before::new(same, stored);
         let mut backups = Vec::new();
@@ -195,7 +202,8 @@ impl Sketch {
 
     /// Granules that the change needs beside the upstream's own record.
     pub(crate) fn granules(&self) -> u64 {
-        let blobs = self.blobs.iter().chain(&self.cold).map(|b| granules(words_of(b.len())));
+        let blobs = self.blobs.iter().chain(&self.cold).chain(&self.texts);
+        let blobs = blobs.map(|b| granules(words_of(b.len())));
         let peers = self.entries.iter().map(|e| match &e.peer {
             NewPeer::Make(socket) => Peer::GRANULES + AddressBlock::new(socket, 0).granules(),
             NewPeer::Kept | NewPeer::None => 0,

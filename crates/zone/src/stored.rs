@@ -7,6 +7,7 @@ use peerage_core::upstream::Upstream;
 use peerage_shm::{Ref, Region};
 
 use crate::layout::{Blob, Entry, Peer, Table, Up};
+use crate::texts;
 use crate::worker::Worker;
 use crate::zone::Zone;
 
@@ -21,6 +22,7 @@ pub(crate) struct Stored {
     pub(crate) word: u64,
     pub(crate) revision: u64,
     pub(crate) cold: Blob,
+    pub(crate) texts: Blob,
     pub(crate) primaries: usize,
     pub(crate) sequence: (Ref, u32),
     pub(crate) upstream: Upstream,
@@ -57,7 +59,8 @@ impl Zone {
         let region = self.region();
         let stamp = up.stamp();
         let table = up.table(self)?;
-        let upstream = record::decode_upstream_cold(&table.cold().read(region)).ok()?;
+        let mut upstream = record::decode_upstream_cold(&table.cold().read(region)).ok()?;
+        upstream.settings.texts = texts::read(region, table.texts())?;
         let (servers, upstream) = read_servers(region, table, upstream)?;
         Some(Stored {
             up,
@@ -66,6 +69,7 @@ impl Zone {
             word: table.word(),
             revision: table.revision(),
             cold: table.cold(),
+            texts: table.texts(),
             primaries: table.primaries(),
             sequence: table.sequence(),
             upstream,

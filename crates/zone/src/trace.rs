@@ -64,6 +64,9 @@ fn mark_table(zone: &Zone, table: Table, mark: &mut dyn FnMut(Ref, u32)) {
     if table.cold().len != 0 {
         mark(table.cold().at, table.cold().granules());
     }
+    if table.texts().len != 0 {
+        mark(table.texts().at, table.texts().granules());
+    }
     let (sequence, places) = table.sequence();
     if places != 0 {
         mark(sequence, granules(order_words(table.primaries(), places)));

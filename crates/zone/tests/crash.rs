@@ -5,7 +5,7 @@ mod support;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use peerage_core::body::{UpstreamBody, VerbOpts};
+use peerage_core::body::{Field, UpstreamBody, VerbOpts};
 use peerage_core::change::{Actor, Change};
 use peerage_core::host::HostVerb;
 use peerage_core::name::UpstreamName;
@@ -59,7 +59,8 @@ const POINTS: [&str; 12] = [
 
 fn put(name: &str, addr: &str) -> Op {
     let servers = Some(vec![server(addr, 1)]);
-    let body = UpstreamBody { servers, ..UpstreamBody::default() };
+    let host = Field::Given("host.".repeat(40) + name);
+    let body = UpstreamBody { servers, host, ..UpstreamBody::default() };
     Op::Upstream { name: upstream(name), change: Change::PutUpstream { body } }
 }
 

@@ -9,6 +9,7 @@ use peerage_core::change::Change;
 use peerage_core::host::Hosts;
 use peerage_core::server::AdminState;
 use peerage_core::snapshot::Loaded;
+use peerage_core::template::Template;
 use peerage_zone::{Attempt, Format, Need};
 use support::{World, sel, server};
 
@@ -22,6 +23,13 @@ fn change(servers: Vec<ServerBody>) -> Change {
 /// `n` servers on ports of one address, from weight 1 on.
 fn ports(ip: &str, n: usize, weights: u16) -> Vec<ServerBody> {
     (0..n).map(|i| server(&format!("{ip}:{}", 10_000 + i), 1 + i as u16 % weights)).collect()
+}
+
+fn texts(hash_key: &str, host: &str, tls_name: &str) -> Change {
+    let text = |text: &str| Field::Given(text.to_owned());
+    let hash_key = Field::Given(Template::parse(hash_key).expect("a text with variables"));
+    let (host, tls_name) = (text(host), text(tls_name));
+    Change::PatchUpstream { body: UpstreamBody { hash_key, host, tls_name, ..Default::default() } }
 }
 
 fn labelled(mut servers: Vec<ServerBody>, labels: usize, text: usize) -> Vec<ServerBody> {
@@ -87,6 +95,33 @@ fn what_upstreams_take_is_known_to_the_byte() {
     }
 }
 
+#[test]
+fn texts_take_what_they_are_long() {
+    let world = World::new(8 << 20);
+    let of = |i| format!("u{i}");
+    for i in 0..100 {
+        world.ok(&of(i), &change(ports("10.0.0.1", i, 1)));
+    }
+    settle(&world);
+    let before = world.zone.report().used;
+    for i in 0..100 {
+        let name = "x".repeat(1 + i % 60);
+        world.ok(&of(i), &texts("$uri", "app.internal", &name));
+    }
+    settle(&world);
+    let (report, need) = (world.zone.report(), need(&contents(&world)));
+    assert_eq!(report.used - before, (0..100).map(|i| up(8 + 4 + 12 + 1 + i % 60)).sum::<u64>());
+    assert_eq!(report.used, support::FORMAT.fixed(8 << 20) + need.content);
+    for i in 0..100 {
+        let none = || Field::Default;
+        let body = UpstreamBody { hash_key: Field::Default, ..UpstreamBody::default() };
+        let body = UpstreamBody { host: none(), tls_name: none(), ..body };
+        world.ok(&of(i), &Change::PatchUpstream { body });
+    }
+    settle(&world);
+    assert_eq!(world.zone.report().used, before);
+}
+
 /// Frees all that was replaced.
 fn settle(world: &World) {
     for _ in 0..100 {
@@ -94,9 +129,12 @@ fn settle(world: &World) {
     }
 }
 
+fn up(n: u64) -> u64 {
+    n.next_multiple_of(32)
+}
+
 /// The formula of docs/directives.md.
 fn documented(world: &World, size: u64, slots: u64, connections: u64) -> u64 {
-    let up = |n: u64| n.next_multiple_of(32);
     let share = |part: u64, least: u64, most: u64| (size / part).clamp(least, most);
     let fixed = 6_000
         + size / 256
@@ -108,6 +146,8 @@ fn documented(world: &World, size: u64, slots: u64, connections: u64) -> u64 {
     for (upstream, _) in contents(world).upstreams {
         let (n, name) = (upstream.servers.len() as u64, upstream.name.as_str().len() as u64);
         content += up(192 + name) + up(16 + name) + 64 + 32 * n;
+        let texts: usize = upstream.settings.texts.given().map(|(_, text)| text.len()).sum();
+        content += if texts == 0 { 0 } else { up(8 + texts as u64) };
         let weights: Vec<_> = upstream.servers.iter().map(|s| s.params.weight).collect();
         let unequal = weights.iter().any(|w| *w != weights[0]);
         let sum: u64 = weights.iter().map(|w| u64::from(w.unwrap_or(1))).sum();

@@ -46,6 +46,19 @@ pub struct Batch {
     pub ops: Vec<Op>,
 }
 
+impl Batch {
+    /// Refuses the batch for a variable that nobody knows, as [`model::check_variables`].
+    pub fn check_variables(&self, known: &dyn Fn(&str) -> bool) -> Result<(), Problem> {
+        for (i, op) in self.ops.iter().enumerate() {
+            if let Op::Upstream { change, .. } = op {
+                model::check_variables(change, known)
+                    .map_err(|problem| problem.within("body").within(&format!("changes[{i}]")))?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Reads a body.
 pub fn batch(body: &[u8], mode: WriteMode) -> Result<Batch, Problem> {
     let body = json::parse(body)?;

@@ -17,8 +17,9 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::server::{Admin, AdminState, Server};
+use crate::template::Template;
 use crate::time::iso;
-use crate::upstream::Upstream;
+use crate::upstream::{Settings, Upstream};
 
 /// The format that is written, and the latest that is read.
 pub const FORMAT: u32 = 1;
@@ -80,7 +81,13 @@ struct UpstreamJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     upstream: Option<&'a str>,
     method: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hash_key: Option<&'a str>,
     defaults: DefaultsJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls_name: Option<&'a str>,
     servers: Vec<ServerJson<'a>>,
 }
 
@@ -127,10 +134,12 @@ struct AdminJson<'a> {
 
 impl<'a> UpstreamJson<'a> {
     fn of(upstream: &'a Upstream, name: Option<&'a str>) -> Self {
-        let defaults = upstream.settings.defaults.limits();
+        let Settings { defaults, texts, .. } = &upstream.settings;
+        let defaults = defaults.limits();
         Self {
             upstream: name,
             method: upstream.settings.method().as_str(),
+            hash_key: texts.hash_key.as_ref().map(Template::as_str),
             // What holds, said in full: another nginx may have other defaults of its own.
             defaults: DefaultsJson {
                 weight: defaults.weight,
@@ -139,6 +148,8 @@ impl<'a> UpstreamJson<'a> {
                 fail_timeout: defaults.fail_timeout.to_string(),
                 slow_start: defaults.slow_start.to_string(),
             },
+            host: texts.host.as_deref(),
+            tls_name: texts.tls_name.as_deref(),
             servers: upstream.servers.iter().map(ServerJson::of).collect(),
         }
     }

@@ -14,6 +14,7 @@ use crate::field::{self, FieldError};
 use crate::host::HostVerb;
 use crate::json::{self, Value};
 use crate::server::AdminState;
+use crate::template::Template;
 use crate::time::parse_iso;
 use crate::units::Secs;
 use crate::upstream::Method;
@@ -133,7 +134,15 @@ pub fn upstream_body(value: &Value, form: Form) -> Result<UpstreamBody, Problem>
                 return Err(Problem::new(Code::UnknownField, detail).field("servers"));
             }
             "servers" => body.servers = Some(servers(value)?),
-            "hash_key" | "host" | "tls_name" | "check" | "outlier" => {
+            "hash_key" => body.hash_key = at.field(key, value, template)?,
+            "host" => {
+                body.host = at.field(key, value, |v| Ok(field::host(text(v)?)?.to_owned()))?;
+            }
+            "tls_name" => {
+                body.tls_name =
+                    at.field(key, value, |v| Ok(field::tls_name(text(v)?)?.to_owned()))?;
+            }
+            "check" | "outlier" => {
                 if *value != Value::Null {
                     return Err(at.bad(key, &FieldError::NotYet));
                 }
@@ -151,6 +160,27 @@ fn method(value: &Value) -> Result<Method, Wrong> {
         let known: Vec<&str> = Method::ALL.iter().map(|method| method.as_str()).collect();
         Wrong(format!("is \"{}\", which is none of: {}", short(word), known.join(", ")))
     })
+}
+
+fn template(value: &Value) -> Result<Template, Wrong> {
+    let text = text(value)?;
+    Template::parse(text).map_err(|error| Wrong(format!("{error}: \"{}\"", short(text))))
+}
+
+/// Refuses a change with a variable that nobody knows; `known` is given names in lower case.
+pub fn check_variables(change: &Change, known: &dyn Fn(&str) -> bool) -> Result<(), Problem> {
+    let (Change::PutUpstream { body } | Change::PatchUpstream { body }) = change else {
+        return Ok(());
+    };
+    let Field::Given(template) = &body.hash_key else { return Ok(()) };
+    let unknown = |name: &&str| !known(&name.to_ascii_lowercase());
+    match template.variables().find(unknown) {
+        Some(name) => {
+            let wrong = format!("has the variable \"${name}\", which is unknown");
+            Err(At("").bad("hash_key", &Wrong(wrong)))
+        }
+        None => Ok(()),
+    }
 }
 
 fn defaults(value: &Value) -> Result<LimitsBody, Problem> {

@@ -13,6 +13,7 @@ use crate::counters::Counters;
 use crate::name::UpstreamName;
 use crate::server::{Admin, AdminState, Limits, Params, Server};
 use crate::state::{Live, State, Why, eligible, reason, state, verdict};
+use crate::template::Template;
 use crate::time::iso;
 use crate::upstream::Upstream;
 
@@ -263,10 +264,10 @@ struct UpstreamJson<'a> {
     zone: &'a str,
     origin: String,
     method: &'static str,
-    hash_key: Option<()>,
+    hash_key: Option<&'a str>,
     defaults: DefaultsJson,
-    host: Option<()>,
-    tls_name: Option<()>,
+    host: Option<&'a str>,
+    tls_name: Option<&'a str>,
     check: Option<()>,
     outlier: Option<()>,
     eligible: usize,
@@ -287,6 +288,7 @@ struct DefaultsJson {
 impl<'a> UpstreamJson<'a> {
     fn of(shown: &Shown<'a>) -> Self {
         let upstream = shown.upstream;
+        let texts = &upstream.settings.texts;
         let defaults = upstream.settings.defaults.limits();
         let mut counts = Counts([0; State::ALL.len()]);
         let mut takes = 0;
@@ -302,7 +304,7 @@ impl<'a> UpstreamJson<'a> {
             zone: shown.zone,
             origin: upstream.origin.to_string(),
             method: upstream.settings.method().as_str(),
-            hash_key: None,
+            hash_key: texts.hash_key.as_ref().map(Template::as_str),
             defaults: DefaultsJson {
                 weight: defaults.weight,
                 max_conns: defaults.max_conns,
@@ -310,8 +312,8 @@ impl<'a> UpstreamJson<'a> {
                 fail_timeout: defaults.fail_timeout.to_string(),
                 slow_start: defaults.slow_start.to_string(),
             },
-            host: None,
-            tls_name: None,
+            host: texts.host.as_deref(),
+            tls_name: texts.tls_name.as_deref(),
             check: None,
             outlier: None,
             eligible: takes,

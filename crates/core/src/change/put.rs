@@ -71,6 +71,10 @@ fn settings(next: &mut Upstream, body: &UpstreamBody, whole: Whole, ctx: &Contex
         }
         Field::Given(method) => Some(method),
     };
+    let texts = &mut next.settings.texts;
+    text(&mut texts.hash_key, &body.hash_key, whole);
+    text(&mut texts.host, &body.host, whole);
+    text(&mut texts.tls_name, &body.tls_name, whole);
     let defaults = &mut next.settings.defaults;
     match &body.defaults {
         Field::Absent if whole == Whole::No => {}
@@ -79,6 +83,14 @@ fn settings(next: &mut Upstream, body: &UpstreamBody, whole: Whole, ctx: &Contex
             let base = Limits::BUILT_IN;
             limits(defaults, body, (&unsaid, &base), whole, Known::Yes);
         }
+    }
+}
+
+fn text<T: Clone>(own: &mut Option<T>, field: &Field<T>, whole: Whole) {
+    match field {
+        Field::Absent if whole == Whole::No => {}
+        Field::Absent | Field::Default => *own = None,
+        Field::Given(text) => *own = Some(text.clone()),
     }
 }
 

@@ -10,6 +10,8 @@ use super::server::{DeclaredLine, ServerLine, origin};
 use crate::addr::ServerAddr;
 use crate::name::UpstreamName;
 use crate::server::{Declared, Params, Server};
+use crate::template::Template;
+use crate::texts::Texts;
 use crate::units::Secs;
 use crate::upstream::{Defaults, Method, Settings, Upstream};
 
@@ -56,6 +58,12 @@ struct SettingsLine {
     method: Option<Method>,
     #[serde(default, skip_serializing_if = "is_default")]
     defaults: LimitsLine,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    hash_key: Option<Template>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tls_name: Option<String>,
 }
 
 #[derive(Default, PartialEq, Serialize, Deserialize)]
@@ -164,14 +172,18 @@ impl SettingsLine {
     fn of(settings: &Settings) -> Self {
         let Defaults { weight, max_conns, max_fails, fail_timeout, slow_start } = settings.defaults;
         let defaults = LimitsLine { weight, max_conns, max_fails, fail_timeout, slow_start };
-        Self { method: settings.method, defaults }
+        let Texts { hash_key, host, tls_name } = settings.texts.clone();
+        Self { method: settings.method, defaults, hash_key, host, tls_name }
     }
 
     fn into_settings(self) -> Result<Settings, String> {
-        let LimitsLine { weight, max_conns, max_fails, fail_timeout, slow_start } = self.defaults;
+        let Self { method, defaults, hash_key, host, tls_name } = self;
+        let LimitsLine { weight, max_conns, max_fails, fail_timeout, slow_start } = defaults;
         let params = Params { max_conns, max_fails, ..Params::default() };
         params.check().map_err(|error| format!("a default {error}"))?;
         let defaults = Defaults { weight, max_conns, max_fails, fail_timeout, slow_start };
-        Ok(Settings { method: self.method, defaults })
+        let texts = Texts { hash_key, host, tls_name };
+        let texts = texts.check().map_err(|error| format!("a text {error}"))?;
+        Ok(Settings { method, defaults, texts })
     }
 }

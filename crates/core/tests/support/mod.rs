@@ -14,6 +14,8 @@ use peerage_core::merge::{Conflict, merge};
 use peerage_core::name::UpstreamName;
 use peerage_core::server::{Admin, AdminState, Declared, Origin, Params, Server};
 use peerage_core::state::Live;
+use peerage_core::template::Template;
+use peerage_core::texts::Texts;
 use peerage_core::units::Secs;
 use peerage_core::upstream::{Defaults, Method, Settings, Upstream};
 use proptest::prelude::*;
@@ -213,10 +215,24 @@ pub fn any_admin() -> impl Strategy<Value = Admin> {
 
 pub fn any_settings() -> impl Strategy<Value = Settings> {
     let method = prop::option::of(Just(Method::RoundRobin));
-    (method, any_params()).prop_map(|(method, params)| {
+    let base = (method, any_params()).prop_map(|(method, params)| {
         let Params { weight, max_conns, max_fails, fail_timeout, slow_start, .. } = params;
         let defaults = Defaults { weight, max_conns, max_fails, fail_timeout, slow_start };
-        Settings { method, defaults }
+        (method, defaults)
+    });
+    (base, any_texts()).prop_map(|((method, defaults), texts)| Settings { method, defaults, texts })
+}
+
+pub fn any_texts() -> impl Strategy<Value = Texts> {
+    let texts = (
+        prop::option::of("[a-z]{0,2}\\$\\{?uri"),
+        prop::option::of("[a-z]{1,3}(:80)?"),
+        prop::option::of("[a-z]{1,3}\\.test"),
+    );
+    texts.prop_map(|(hash_key, host, tls_name)| {
+        let close = |text: String| if text.contains('{') { text + "}" } else { text };
+        let hash_key = hash_key.map(|text| Template::parse(&close(text)).unwrap());
+        Texts { hash_key, host, tls_name }
     })
 }
 

@@ -21,6 +21,8 @@ pub(crate) struct TableHead {
     pub(crate) revision: u64,
     pub(crate) primaries: u32,
     pub(crate) cold: Blob,
+    /// What requests are made with, see `texts`; none where nothing is said.
+    pub(crate) texts: Blob,
     /// Servers that the operator lets take requests, at least 1: how often it is worth trying.
     pub(crate) tries: u32,
     pub(crate) servers: u32,
@@ -47,6 +49,7 @@ impl Table {
     /// Bit of the places of an order that is no cycle of nginx's.
     const WIDE: u32 = 1 << 31;
     const ORPHANED: usize = 6;
+    const TEXTS: usize = 7;
 
     /// The table that a table word names.
     #[inline]
@@ -113,6 +116,10 @@ impl Table {
         Blob { at: Ref::from_raw(high(word)), len: low(word) }
     }
 
+    pub(crate) fn texts(self) -> Blob {
+        Blob::from_word(get(&self.w[Self::TEXTS]))
+    }
+
     /// The precomputed order of the primaries, see `turn`.
     #[inline]
     pub(crate) fn sequence(self) -> (Ref, u32) {
@@ -148,6 +155,7 @@ impl Table {
         set(&self.w[Self::SEQUENCE], pack(head.sequence.0.raw(), head.sequence.1 | wide));
         set(&self.w[Self::UNTIL], head.until);
         set(&self.w[Self::ORPHANED], head.orphaned);
+        set(&self.w[Self::TEXTS], head.texts.word());
     }
 }
 
