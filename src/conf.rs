@@ -23,6 +23,7 @@ pub(crate) use zone::Zone;
 use crate::ffi::conf::{Conf, Location};
 use crate::ffi::file::File;
 use crate::ffi::global::Global;
+use crate::ffi::resolve::Resolver;
 use crate::module;
 
 /// What stands in http{}.
@@ -34,6 +35,7 @@ pub(crate) struct Main {
     named: RefCell<BTreeMap<String, Rc<Block>>>,
     apis: RefCell<Vec<Rc<Api>>>,
     log: OnceCell<Rc<File>>,
+    resolver: OnceCell<Resolver>,
     _counted: Counted,
 }
 
@@ -85,6 +87,11 @@ impl Main {
     /// The file of `peerage_log`.
     pub(crate) fn log(&self) -> Option<Rc<File>> {
         self.log.get().cloned()
+    }
+
+    /// What resolves names at run time, if http{} says so.
+    pub(crate) fn resolver(&self) -> Option<&Resolver> {
+        self.resolver.get()
     }
 
     /// The blocks taken over.
@@ -148,6 +155,10 @@ pub(crate) fn finish(cf: &Conf<'_>) -> Result<(), ()> {
     }
     for api in main.apis.borrow().iter() {
         api.resolve(cf)?;
+    }
+    if let Some(resolver) = cf.resolver() {
+        // Set once: the configuration is finished once.
+        let _ = main.resolver.set(resolver);
     }
     Ok(())
 }

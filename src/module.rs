@@ -31,6 +31,7 @@ pub(crate) fn after(cf: &Conf<'_>) -> Result<(), ()> {
 pub(crate) fn started(cycle: Cycle<'_>) {
     if !process::testing() {
         audit::to(cycle.main().and_then(conf::Main::log));
+        worker::reloaded();
     }
     let Some(main) = cycle.main() else { return };
     if process::testing() {

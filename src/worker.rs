@@ -1,5 +1,6 @@
 //! A process at work: its places in the zones, the half-second round, wake-ups.
 
+mod names;
 pub(crate) mod state;
 
 use std::cell::{Cell, RefCell};
@@ -10,12 +11,14 @@ use std::rc::Rc;
 use peerage_core::declare::DeclaredUpstream;
 use peerage_zone::Worker;
 
+use self::names::{Names, Occasion};
 use self::state::{Keeper, Pace};
 use crate::conf::zone::{Flush, Orphans};
 use crate::conf::{Main, Zone};
 use crate::ffi::cycle::Cycle;
 use crate::ffi::global::Global;
 use crate::ffi::process;
+use crate::ffi::resolve::Resolver;
 #[cfg(ngx_feature = "http_ssl")]
 use crate::ffi::session;
 use crate::ffi::timer::{Kind, Timer};
@@ -40,6 +43,7 @@ struct Place {
     name: String,
     worker: &'static Worker,
     keeper: Option<Keeper>,
+    names: Names,
     orphans: Orphans,
 }
 
@@ -70,6 +74,7 @@ struct Pending {
     zone: Rc<Zone>,
     /// What the configuration declares.
     declared: Vec<DeclaredUpstream>,
+    resolver: Option<Resolver>,
 }
 
 static STATE: Global<State> = Global::new(State {
@@ -91,7 +96,7 @@ pub(crate) fn begin(main: &Main) {
     let state = STATE.get();
     for zone in main.zones() {
         let declared = main.declared(&zone);
-        let pending = Pending { zone, declared };
+        let pending = Pending { zone, declared, resolver: main.resolver().cloned() };
         if !join(&pending) {
             state.pending.borrow_mut().push(pending);
         }
@@ -100,6 +105,7 @@ pub(crate) fn begin(main: &Main) {
         log!(Info, "no wake-up for process {}, it will look by itself", process::slot());
     }
     state.running.set(true);
+    look_at_names(Occasion::Round);
     // What went with this configuration goes before its first request.
     let ended = state.places.borrow().iter().map(Place::expire).fold(false, |a, b| a | b);
     if ended {
@@ -108,6 +114,14 @@ pub(crate) fn begin(main: &Main) {
     let timer = Timer::new(Kind::Cancelable, round);
     timer.set(pause(state));
     *state.round.borrow_mut() = Some(timer);
+}
+
+/// A process that is at work has another configuration: a single one, after a reload. nginx gives
+/// it no connections any more, its resolver neither.
+pub(crate) fn reloaded() {
+    for place in STATE.get().places.borrow().iter() {
+        place.names.end();
+    }
 }
 
 /// Gives the places back.
@@ -121,11 +135,15 @@ pub(crate) fn end() {
     #[cfg(ngx_feature = "http_ssl")]
     session::forget();
     audit();
+    let duties = leave_names();
     for place in state.places.borrow_mut().drain(..) {
         if let Some(keeper) = place.keeper {
             keeper.finish();
         }
         place.worker.leave();
+    }
+    if duties {
+        wake::all();
     }
     wake::close();
 }
@@ -174,7 +192,8 @@ fn join(pending: &Pending) -> bool {
         // their pools.
         let worker: &'static Worker = Box::leak(Box::new(worker));
         let keeper = keeper(zone, worker, &pending.declared);
-        let place = Place { name: zone.name.clone(), worker, keeper, orphans: zone.orphans };
+        let names = Names::new(&zone.name, worker, pending.resolver.clone());
+        let place = Place { name: zone.name.clone(), worker, keeper, names, orphans: zone.orphans };
         STATE.get().places.borrow_mut().push(place);
         zone.set_worker(worker);
     }
@@ -224,6 +243,7 @@ fn round() {
     if changed | joined {
         wake_all();
     }
+    look_at_names(Occasion::Round);
     if let Some(timer) = state.round.borrow().as_ref() {
         timer.set(pause(state));
     }
@@ -240,10 +260,26 @@ fn woken() {
             keeper.woken();
         }
     }
+    look_at_names(Occasion::Event);
     task::wake_all();
 }
 
 /// Graceful shutdown begins.
 fn exiting() {
+    if leave_names() {
+        wake_all();
+    }
     task::exiting();
+}
+
+fn look_at_names(occasion: Occasion) {
+    for place in STATE.get().places.borrow().iter() {
+        place.names.look(occasion);
+    }
+}
+
+/// Leaves the resolving of names to processes that stay; whether it was this one's.
+fn leave_names() -> bool {
+    let places = STATE.get().places.borrow();
+    places.iter().fold(false, |any, place| place.names.give_up() | any)
 }

@@ -197,7 +197,10 @@ fn servers() {
         ("[::1", "not an IPv6 address in brackets"),
         ("unix:relative", "a unix socket has an absolute path"),
         ("a_b/c:80", "neither an IP address nor a host name"),
-        ("backend.example.com:80", "a host name needs a plain \"server\" line in this version"),
+        (
+            "Backend.example.com resolve",
+            "no resolver defined to resolve \"backend.example.com:80\" in upstream",
+        ),
         (
             "10.0.0.1 weight=x",
             "invalid value \"weight=x\" in \"peerage_server\" directive: it must be",

@@ -133,6 +133,30 @@ fn api_story(nginx: &Nginx, b1: &Backend) {
     }
 }
 
+/// Names that come, change, fail, and go while they are asked for.
+fn names_story(nginx: &Nginx, dns: &Dns) {
+    let api = nginx.api();
+    let state = |name: &str| api.server("named", format!("{name}:80"))["state"].clone();
+    dns.set("a.test", &["127.0.0.2", "127.0.0.3"], 1);
+    dns.say("long.test", Say::Long(vec!["127.0.0.4".parse().unwrap()], 1));
+    dns.say("slow.test", Say::Nothing);
+    let names = ["a.test", "long.test", "slow.test", "gone.test"];
+    let servers: Vec<Value> = names.iter().map(|name| json!({ "server": name })).collect();
+    api.ok("PUT", "upstreams/named", Some(&json!({ "servers": servers })));
+    eventually(secs(20), || state("a.test") == "up" && state("long.test") == "up");
+    dns.set("a.test", &["127.0.0.3"], 1);
+    eventually(secs(20), || {
+        api.ok("GET", "servers?address=127.0.0.2", None)["servers"] == json!([])
+    });
+    api.ok("DELETE", "upstreams/named/servers/slow.test", None);
+    let log = || nginx.error_log();
+    eventually(secs(20), || log().contains("\"gone.test\" could not be resolved"));
+    // Being asked for at the end.
+    api.ok("PUT", "upstreams/named/servers/slow.test", Some(&json!({})));
+    let asked = dns.asked("slow.test");
+    eventually(secs(20), || dns.asked("slow.test") > asked);
+}
+
 #[test]
 fn memcheck_finds_nothing_that_it_does_not_find_in_stock_nginx() {
     let (b1, b2) = (Backend::new("b1"), Backend::refusing("b2"));
@@ -152,15 +176,19 @@ fn memcheck_finds_nothing_that_it_does_not_find_in_stock_nginx() {
 
     let ours = format!(
         "peerage_zone main 1m state={{prefix}}/main.json; {PROXY}
+         resolver {{dns}} ipv6=off; resolver_timeout 10s;
          upstream app {{ peerage main; server {{b1}} max_fails=0; server {{b2}} max_fails=0; keepalive 4; }}
          upstream tls {{ peerage main; server {{tls}}; }} {SERVER}"
     );
     // The build whose Rust objects lie in the heap that memcheck knows.
+    let dns = Dns::new();
     let conf = with(Nginx::faulty(), ours).with_api("write=on").file("known", known);
+    let conf = conf.set("dns", &dns);
     let known = format!("--suppressions={}", conf.prefix().join("known").display());
     let mut nginx = checked(conf, &[&known]).start();
     proxy_story(&nginx, &b1);
     api_story(&nginx, &b1);
+    names_story(&nginx, &dns);
     nginx.stop();
     let log = nginx.log("valgrind.log");
     assert!(log.contains("ERROR SUMMARY: 0 errors"), "{log}");

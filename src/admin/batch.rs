@@ -305,6 +305,7 @@ pub(super) fn put_in_force(
         origin: Origin::Api,
         named: &|name| main.names(zone, name.as_str()),
         keyed: zone::keyed_defaults(zone, main),
+        resolves: main.resolver().is_some(),
     };
     worker.batch(ops, &env, checks)
 }

@@ -72,6 +72,7 @@ impl Write {
             origin: Origin::Api,
             named: &|name| main.names(&self.zone, name.as_str()),
             keyed: zone::keyed_defaults(&self.zone, main),
+            resolves: main.resolver().is_some(),
         };
         let holds = |now: Option<&Upstream>| self.guard.check(now, self.sel()).is_ok();
         match worker.change_if(&self.name, &self.change, &env, &holds) {

@@ -161,13 +161,6 @@ pub(crate) fn server(cf: &Conf<'_>) -> Result<(), Refused> {
     let block = taken_over(cf.srv(), DIRECTIVE)?;
     let server =
         DeclaredServer::parse(args[1], &args[2..]).map_err(|e| words::refused(DIRECTIVE, &e))?;
-    if server.addr.is_name() {
-        return Err(words::invalid(
-            DIRECTIVE,
-            args[1],
-            "a host name needs a plain \"server\" line in this version",
-        ));
-    }
     if block.is_keyed() {
         return Err(keyed(DIRECTIVE, &block.upstream));
     }
@@ -276,6 +269,10 @@ fn build(
     let declared = DeclaredUpstream { name: name.clone(), settings: block.settings(), servers };
     if let Some(addr) = declared.duplicate() {
         return Err(format!("duplicate server \"{addr}\""));
+    }
+    let resolved = declared.servers.iter().find(|server| server.resolve);
+    if let Some(server) = resolved.filter(|_| !cf.has_resolver()) {
+        return Err(format!("no resolver defined to resolve \"{}\"", server.addr));
     }
     let mut named = main.named.borrow_mut();
     let first = named

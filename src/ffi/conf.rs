@@ -13,8 +13,8 @@ use nginx_sys::{
     ngx_conf_t, ngx_http_compile_complex_value, ngx_http_compile_complex_value_t,
     ngx_http_complex_value, ngx_http_complex_value_t, ngx_http_conf_ctx_t,
     ngx_http_core_loc_conf_t, ngx_http_core_module, ngx_http_get_flushed_variable, ngx_http_module,
-    ngx_http_request_t, ngx_http_upstream_module, ngx_http_upstream_srv_conf_t, ngx_palloc,
-    ngx_pcalloc, ngx_pool_t, ngx_str_t, ngx_uint_t,
+    ngx_http_request_t, ngx_http_upstream_module, ngx_http_upstream_srv_conf_t, ngx_msec_t,
+    ngx_palloc, ngx_pcalloc, ngx_pool_t, ngx_resolver_t, ngx_str_t, ngx_uint_t,
 };
 
 use super::cycle::{Cycle, Home};
@@ -22,6 +22,7 @@ use super::file::File;
 use super::log::printable;
 use super::module::ngx_http_peerage_module;
 use super::request::Request;
+use super::resolve::Resolver;
 use super::{admin, fence};
 use crate::conf::{Loc, Main, Srv};
 
@@ -179,6 +180,37 @@ impl<'a> Conf<'a> {
             let clcf = (*(*ctx).loc_conf.add(index)).cast::<ngx_http_core_loc_conf_t>();
             let loc = own::<Loc>((*ctx).loc_conf);
             Location { clcf: NonNull::new_unchecked(clcf), loc, life: PhantomData }
+        }
+    }
+
+    /// Whether http{} has a `resolver`.
+    pub(crate) fn has_resolver(&self) -> bool {
+        self.http_resolver().is_some()
+    }
+
+    /// The `resolver` of http{}, with its `resolver_timeout`; to be asked for when all of http{} is
+    /// read.
+    pub(crate) fn resolver(&self) -> Option<Resolver> {
+        let (resolver, timeout) = self.http_resolver()?;
+        // SAFETY: nginx made the resolver when it read the directive, in this configuration's pool.
+        unsafe { Resolver::of_pool(resolver, timeout, (*self.as_ptr()).pool) }
+    }
+
+    fn http_resolver(&self) -> Option<(NonNull<ngx_resolver_t>, ngx_msec_t)> {
+        // SAFETY: `loc_conf` of http{} has an entry a module; the core module's is a
+        // ngx_http_core_loc_conf_t. Where a location has none, nginx puts a resolver without
+        // servers there.
+        unsafe {
+            let ctx = (*self.as_ptr()).ctx.cast::<ngx_http_conf_ctx_t>();
+            let index = ngx_http_core_module.ctx_index;
+            let clcf = &*(*(*ctx).loc_conf.add(index)).cast::<ngx_http_core_loc_conf_t>();
+            let resolver = NonNull::new(clcf.resolver)?;
+            let timeout = match clcf.resolver_timeout {
+                // Not said: nginx's own default.
+                ngx_msec_t::MAX => 30_000,
+                timeout => timeout,
+            };
+            (resolver.as_ref().connections.nelts != 0).then_some((resolver, timeout))
         }
     }
 

@@ -25,6 +25,7 @@ pub(crate) mod output;
 pub(crate) mod peer;
 pub(crate) mod process;
 pub(crate) mod request;
+pub(crate) mod resolve;
 #[cfg(ngx_feature = "http_ssl")]
 pub(crate) mod session;
 pub(crate) mod shm;

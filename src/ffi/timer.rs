@@ -108,6 +108,14 @@ callback! {
     }
 }
 
+/// The same clock as it is now, not as it was when the event loop woke up.
+pub(crate) fn fresh() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a writable timespec; the clock is there on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
 /// nginx's cached monotonic time, in ms; the same clock in every process.
 pub(crate) fn now() -> u64 {
     // SAFETY: a plain integer that nginx's one thread writes between events.

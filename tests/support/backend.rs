@@ -91,6 +91,11 @@ impl Backend {
         Self::at(name, Place::Inet(port.at(ip), Arc::new(port)))
     }
 
+    /// On a port that it has together with others, which listen on other addresses.
+    pub fn beside(name: &str, ip: impl Into<std::net::IpAddr>, port: &Arc<Port>) -> Self {
+        Self::at(name, Place::Inet(port.at(ip), Arc::clone(port)))
+    }
+
     /// On a unix socket at this path.
     pub fn unix(name: &str, path: &Path) -> Self {
         Self::at(name, Place::Unix(path.to_path_buf()))

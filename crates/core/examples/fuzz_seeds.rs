@@ -146,6 +146,7 @@ fn upstream() -> Upstream {
             origin: Origin::Api,
             named_by_block: true,
             keyed: Defaults::default(),
+            resolves: true,
         };
         let applied = apply(current.as_ref(), &name, &change, &mut ctx);
         let Ok(Applied::Set(next)) = applied else { panic!("{applied:?}") };

@@ -9,6 +9,7 @@
 
 pub(crate) mod admin;
 mod put;
+mod resolve;
 
 use std::net::IpAddr;
 
@@ -81,6 +82,14 @@ pub enum Change {
         /// Unix ms.
         since: u64,
     },
+    /// A name has these addresses: those of every server of that name which is resolved at run
+    /// time.
+    Resolve {
+        /// The name, in lower case.
+        host: Box<str>,
+        /// Its addresses; an answer has at least one.
+        ips: Vec<IpAddr>,
+    },
 }
 
 impl Change {
@@ -105,7 +114,8 @@ impl Change {
             | Self::DeleteUpstream { .. }
             | Self::ExpireTtl { .. }
             | Self::Declare(_)
-            | Self::ExpireOrphan { .. } => None,
+            | Self::ExpireOrphan { .. }
+            | Self::Resolve { .. } => None,
         }
     }
 }
@@ -158,6 +168,8 @@ pub struct Context<'a> {
     pub named_by_block: bool,
     /// What holds for upstreams that no block names, where they do not say.
     pub keyed: Defaults,
+    /// Whether names can be resolved at run time.
+    pub resolves: bool,
 }
 
 /// What becomes of the upstream.
@@ -189,9 +201,9 @@ pub enum ChangeError {
     /// An address comes twice.
     #[error("server \"{0}\" comes twice")]
     SameAddress(ServerAddr),
-    /// A name where only addresses are supported.
-    #[error("server \"{0}\" is a name: this version resolves names of the configuration only")]
-    NameAddress(ServerAddr),
+    /// A name where none can be resolved.
+    #[error("no resolver defined to resolve \"{0}\"")]
+    NoResolver(ServerAddr),
     /// A server of the set has no address.
     #[error("servers[{0}] has no \"server\"")]
     NoAddress(usize),
@@ -307,6 +319,9 @@ pub fn apply(
             let orphaned_at = current.and_then(|current| current.orphaned_at);
             let over = orphaned_at.is_some_and(|at| at <= *since);
             Ok(if over { Applied::Gone } else { Applied::Same })
+        }
+        Change::Resolve { host, ips } => {
+            Ok(current.map_or(Applied::Same, |current| resolve::resolve(current, host, ips)))
         }
     }
 }

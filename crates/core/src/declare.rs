@@ -18,6 +18,8 @@ pub struct DeclaredServer {
     pub addr: ServerAddr,
     /// The text of the address, where that is not the canonical one.
     pub given: Option<String>,
+    /// Whether it is a name that is resolved at run time.
+    pub resolve: bool,
     /// The addresses of a name, resolved at load.
     pub addrs: Vec<SocketAddr>,
     /// Its parameters.
@@ -71,12 +73,14 @@ impl DeclaredServer {
             .map_err(|error| DeclareError::Addr { text: text.to_owned(), error })?;
         let given = given(&addr, text);
         let (params, admin) = (Params::default(), AdminState::Up);
-        Ok(Self { addr, given, addrs: Vec::new(), params, admin })
+        Ok(Self { addr, given, resolve: false, addrs: Vec::new(), params, admin })
     }
 
-    /// Reads the words of `peerage_server`: the address and its parameters.
+    /// Reads the words of `peerage_server`: the address and its parameters. A name is resolved at
+    /// run time.
     pub fn parse(text: &str, words: &[&str]) -> Result<Self, DeclareError> {
         let mut server = Self::new(text)?;
+        server.resolve = server.addr.is_name();
         let mut seen = HashSet::new();
         let mut limits = Defaults::default();
         for &word in words {
@@ -95,7 +99,7 @@ impl DeclaredServer {
                 ("drain", None) if server.admin != AdminState::Down => {
                     server.admin = AdminState::Drain;
                 }
-                // Names are resolved by http{}'s resolver in any case; `down` goes over `drain`.
+                // Names are resolved at run time in any case; `down` goes over `drain`.
                 ("drain" | "resolve", None) => {}
                 ("route", Some(value)) => {
                     field::route(value)
@@ -216,6 +220,8 @@ mod tests {
         let server = DeclaredServer::parse("App:8080", &labels).unwrap();
         assert_eq!(server.params.labels["rack"], "b:c");
         assert_eq!(server.given.as_deref(), Some("App:8080"));
+        assert!(server.resolve);
+        assert!(!DeclaredServer::parse("10.0.0.1", &["resolve"]).unwrap().resolve);
     }
 
     #[test]

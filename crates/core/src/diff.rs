@@ -202,6 +202,7 @@ mod tests {
             params: Params { weight, ..Params::default() },
             admin: Admin::default(),
             declared: None,
+            resolve: false,
             addrs: Vec::new(),
         }
     }

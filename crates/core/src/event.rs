@@ -37,7 +37,7 @@ pub enum Kind {
     Health,
     /// A route.
     Route,
-    /// A source of servers.
+    /// What a source says of a server: the addresses of its name.
     Source,
     /// The state file.
     State,
@@ -214,6 +214,10 @@ pub fn of_change(before: Option<&Upstream>, after: Option<&Upstream>, actor: &Ac
             }
             Some(_) => {}
         }
+        if let Some((was, _)) = was.filter(|(was, _)| server.resolve && was.addrs != server.addrs) {
+            let (from, to) = (addresses(was), addresses(server));
+            tell(Kind::Source, Some(server), from, to, "");
+        }
         let was = was.map_or(&up, |(was, _)| &was.admin);
         if is_told(was, &server.admin) {
             let (from, to) = (was.state.as_str(), server.admin.state.as_str());
@@ -285,6 +289,11 @@ fn parameters(upstream: &Upstream, server: &Server) -> Vec<String> {
     words
 }
 
+/// How many addresses a name has.
+fn addresses(server: &Server) -> String {
+    format!("addresses={}", server.addrs.len())
+}
+
 /// The words that only these have; the weight where they have none.
 fn only(these: &[String], those: &[String]) -> String {
     let words: Vec<&str> =
@@ -327,6 +336,7 @@ mod tests {
             params,
             admin: Admin::default(),
             declared: None,
+            resolve: false,
             addrs: Vec::new(),
         }
     }

@@ -69,12 +69,14 @@ impl Hosts {
         self.0.is_empty()
     }
 
-    /// The state that covers a server; of a name, that of any of its addresses.
+    /// The state that covers a server; a name is covered once all its addresses are.
     pub fn covering(&self, server: &Server) -> Option<&Admin> {
         if self.0.is_empty() {
             return None;
         }
-        ips(server).find_map(|ip| self.get(ip))
+        let mut states = ips(server).map(|ip| self.get(ip));
+        let first = states.next()??;
+        states.all(|state| state.is_some()).then_some(first)
     }
 
     /// When the next state ends, unix ms.
@@ -160,6 +162,7 @@ mod tests {
             origin: Origin::Api,
             named_by_block: false,
             keyed: Defaults::default(),
+            resolves: false,
         })
     }
 
@@ -177,6 +180,35 @@ mod tests {
         assert_eq!(with(6, |c| hosts.apply(&down, 1, c)).unwrap(), None);
         let up = verb(AdminState::Up, VerbOpts::default());
         assert!(with(7, |c| hosts.apply(&up, 0, c)).unwrap().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_name_is_covered_once_all_its_addresses_are() {
+        let name = crate::declare::DeclaredServer::parse("app.example", &[]).unwrap();
+        let mut server = Server {
+            id: 1,
+            addr: name.addr,
+            given: None,
+            origin: Origin::Api,
+            params: name.params,
+            admin: Admin::default(),
+            declared: None,
+            resolve: true,
+            addrs: Vec::new(),
+        };
+        let mut hosts = Hosts::default();
+        for ip in ["10.0.0.1", "10.0.0.2"] {
+            server.addrs.push(format!("{ip}:80").parse().unwrap());
+            assert_eq!(hosts.covering(&server), None);
+            let down = Admin { state: AdminState::Down, ..Admin::default() };
+            hosts.set(ip.parse().unwrap(), down);
+            assert!(hosts.covering(&server).is_some());
+            server.addrs.push("10.0.0.9:80".parse().unwrap());
+            assert_eq!(hosts.covering(&server), None);
+            server.addrs.pop();
+        }
+        server.addrs.clear();
+        assert_eq!(hosts.covering(&server), None);
     }
 
     #[test]

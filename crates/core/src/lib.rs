@@ -9,6 +9,7 @@
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 
 pub mod addr;
+pub mod agenda;
 pub mod api;
 pub mod body;
 pub mod change;

@@ -112,7 +112,9 @@ fn servers(
             server.origin = Origin::Config;
         }
         server.given.clone_from(&line.given);
-        if !same_set(&server.addrs, &line.addrs) {
+        server.resolve = line.resolve;
+        // What was resolved at run time stays until the next answer.
+        if !line.resolve && !same_set(&server.addrs, &line.addrs) {
             server.addrs.clone_from(&line.addrs);
         }
         server.declared = Some(line.declared());
@@ -148,6 +150,7 @@ fn first_contact(line: &DeclaredServer, ctx: &mut Context<'_>) -> Server {
         params: line.params.clone(),
         admin,
         declared: Some(line.declared()),
+        resolve: line.resolve,
         addrs: line.addrs.clone(),
     }
 }
@@ -157,7 +160,7 @@ fn by_config(state: AdminState, ctx: &Context<'_>) -> Admin {
 }
 
 /// Answers of a name come in any order.
-fn same_set(a: &[SocketAddr], b: &[SocketAddr]) -> bool {
+pub(crate) fn same_set(a: &[SocketAddr], b: &[SocketAddr]) -> bool {
     a.len() == b.len() && {
         let set: HashSet<&SocketAddr> = a.iter().collect();
         b.iter().all(|addr| set.contains(addr))

@@ -253,11 +253,21 @@ pub struct Server {
     pub admin: Admin,
     /// What the configuration said at the last accepted load; `None` = it does not name it.
     pub declared: Option<Declared>,
-    /// The addresses of a name, resolved at load.
+    /// Whether it is a name that is resolved at run time.
+    pub resolve: bool,
+    /// The addresses of a name: of the last answer where it is resolved at run time, else of load.
     pub addrs: Vec<SocketAddr>,
 }
 
 impl Server {
+    /// The host to resolve at run time, with the port of its peers.
+    pub fn resolvable(&self) -> Option<(&str, u16)> {
+        match &self.addr {
+            ServerAddr::Name { host, port } if self.resolve => Some((host, *port)),
+            _ => None,
+        }
+    }
+
     /// The text as given, else the canonical one: what `hash consistent` hashes.
     pub fn text(&self) -> String {
         self.given.clone().unwrap_or_else(|| self.addr.to_string())

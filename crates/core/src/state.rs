@@ -227,6 +227,7 @@ mod tests {
             params: Params::default(),
             admin,
             declared: None,
+            resolve: false,
             addrs: Vec::new(),
         }
     }

@@ -468,3 +468,39 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_answer_of_the_resolver_is_no_change_of_what_is_wanted() {
+    let mut world = World::with(1);
+    world.resolves = true;
+    assert!(world.call(&format!("PUT {APP}/servers/App.Example"), r#"{"weight":2}"#));
+    assert!(world.call(&format!("PUT {APP}/servers/app.example:81"), "{}"));
+    let digest = world.app.as_ref().unwrap().digest();
+    assert!(world.resolve("app.example", &["10.1.0.2", "2001:db8::1", "10.1.0.1", "10.1.0.2"]));
+    let texts = |world: &World, server: &str| {
+        let addrs = &world.server(server).addrs;
+        addrs.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let sorted = ["10.1.0.1:80", "10.1.0.2:80", "[2001:db8::1]:80"];
+    assert_eq!(texts(&world, "app.example:80"), sorted);
+    assert_eq!(texts(&world, "app.example:81").len(), 3);
+    assert_eq!(world.app.as_ref().unwrap().digest(), digest);
+    // The same in another order, nothing, or of another name.
+    assert!(!world.resolve("app.example", &["2001:db8::1", "10.1.0.1", "10.1.0.2"]));
+    assert!(!world.resolve("app.example", &[]));
+    assert!(!world.resolve("example", &["10.9.9.9"]));
+    // What is said of the server, or of the whole set, keeps the addresses.
+    assert!(world.verb("app.example:80", "down"));
+    let list = r#"{"servers":[{"server":"app.example"},{"server":"10.0.0.1:80"}]}"#;
+    assert!(world.call(&format!("PUT {APP}"), list));
+    assert_eq!(texts(&world, "app.example:80"), sorted);
+    assert_eq!(world.server("app.example:80").admin.state, AdminState::Down);
+    let twice = r#"{"servers":[{"server":"app.example"},{"server":"APP.example.:80"}]}"#;
+    assert_eq!(
+        world.try_call(&format!("PUT {APP}"), twice).unwrap_err().code,
+        Code::DuplicateServer
+    );
+    // Gone while it was asked for.
+    assert!(world.call(&format!("DELETE {APP}/servers/app.example"), ""));
+    assert!(!world.resolve("app.example", &["10.1.0.7"]));
+}

@@ -241,6 +241,7 @@ fn answers_of_a_name_in_another_order_change_nothing() {
     let mut world = World::new();
     let mut block = block(&["app.example:80"]);
     let (a, b) = ("10.0.0.1:80".parse().unwrap(), "10.0.0.2:80".parse().unwrap());
+    block.servers[0].resolve = false;
     block.servers[0].addrs = vec![a, b];
     world.merge(Some(&block));
     block.servers[0].addrs = vec![b, a];
@@ -251,6 +252,28 @@ fn answers_of_a_name_in_another_order_change_nothing() {
     let put = r#"{"servers":[{"server":"app.example:80","weight":2}]}"#;
     assert!(world.call("PUT /v1/upstreams/app", put));
     assert_eq!(world.server("app.example:80").addrs, [b]);
+}
+
+#[test]
+fn a_load_keeps_what_a_name_was_resolved_to() {
+    let mut world = World::new();
+    let block = block(&["app.example:80 resolve"]);
+    world.merge(Some(&block));
+    assert!(world.resolve("app.example", &["10.0.0.2", "10.0.0.1"]));
+    let addrs = world.server("app.example:80").addrs.clone();
+    assert!(!world.merge(Some(&block)).0);
+    assert_eq!(world.server("app.example:80").addrs, addrs);
+    // A plain line's are those of the load, and no answer changes them.
+    let mut plain = block.clone();
+    plain.servers[0].resolve = false;
+    plain.servers[0].addrs = vec!["10.0.0.9:80".parse().unwrap()];
+    assert!(world.merge(Some(&plain)).0);
+    assert!(!world.resolve("app.example", &["10.0.0.1"]));
+    assert_eq!(world.server("app.example:80").addrs, plain.servers[0].addrs);
+    // Until it is resolved at run time again: then they are the last that is known.
+    assert!(world.merge(Some(&block)).0);
+    assert_eq!(world.server("app.example:80").addrs, plain.servers[0].addrs);
+    assert!(world.resolve("app.example", &["10.0.0.1"]));
 }
 
 /// Parameters as texts by field: what the naive model merges.
@@ -269,7 +292,8 @@ fn fields(params: &Params) -> BTreeMap<&'static str, String> {
 }
 
 fn one(addr: &ServerAddr, params: Params, admin: AdminState) -> DeclaredUpstream {
-    let line = DeclaredServer { addr: addr.clone(), given: None, addrs: vec![], params, admin };
+    let line = DeclaredServer::new(&addr.to_string()).unwrap();
+    let line = DeclaredServer { given: None, params, admin, ..line };
     let mut block = block(&[]);
     block.servers.push(line);
     block

@@ -263,6 +263,13 @@ fn keep_given(
             let given = was.map(|was| was.id).filter(|&id| taken.insert(id));
             server.id = given.unwrap_or_else(&mut *fresh_id);
         }
+        // Nor has the file the addresses of a name that only this configuration has.
+        if server.resolve
+            && server.addrs.is_empty()
+            && let Some(was) = was.filter(|was| was.resolve)
+        {
+            server.addrs.clone_from(&was.addrs);
+        }
         let is_files = in_file.get(&server.addr).is_some_and(|file| file.admin == server.admin);
         if let Some(was) = was.filter(|_| !is_files)
             && was.admin == (Admin { since: was.admin.since, ..server.admin.clone() })

@@ -381,12 +381,12 @@ impl Worker {
         let on_it = all.flat_map(|stored| {
             let servers = stored.upstream.servers.iter().zip(&stored.servers);
             let on_it = servers.filter(|(server, _)| is_on(server, verb.ip));
-            on_it.flat_map(|(_, server)| server.peers(self.region()))
+            on_it.flat_map(|(_, server)| server.peers_on(verb.ip, self.region()))
         });
         draft.concerned.host(verb.ip, on_it);
         let Some(next) = next else { return Ok(OpResult::default()) };
         if let Some(min_up) = verb.opts.min_up.filter(|_| verb.verb != AdminState::Up) {
-            let short = self.short_of(draft, verb.ip, min_up, env);
+            let short = self.short_of(draft, (verb.ip, &next), min_up, env);
             if !short.is_empty() {
                 return Err(ChangeError::HostMinUp { upstreams: short, min_up });
             }
@@ -396,8 +396,15 @@ impl Worker {
         Ok(OpResult { changed: true, created: false })
     }
 
-    /// Upstreams with a server on the host in which fewer than `min_up` others are eligible.
-    fn short_of(&self, draft: &Draft, ip: IpAddr, min_up: u32, env: &Env<'_>) -> Vec<UpstreamName> {
+    /// Upstreams with a server on the host in which fewer than `min_up` are eligible under the
+    /// hosts as they are to be.
+    fn short_of(
+        &self,
+        draft: &Draft,
+        (ip, hosts): (IpAddr, &Hosts),
+        min_up: u32,
+        env: &Env<'_>,
+    ) -> Vec<UpstreamName> {
         let short = draft.work.iter().filter(|(_, work)| {
             // As the steps before have left it.
             let Some(now) = work.now.as_ref() else { return false };
@@ -405,8 +412,7 @@ impl Worker {
                 return false;
             }
             let left = now.servers.iter().filter(|server| {
-                !is_on(server, ip)
-                    && draft.next_hosts.covering(server).is_none()
+                hosts.covering(server).is_none()
                     && self.takes(server, &now.limits(server), work.stored.as_ref(), env)
             });
             left.count() < min_up as usize
@@ -517,6 +523,7 @@ impl Worker {
             origin: env.origin.clone(),
             named_by_block: name.is_some_and(|name| (env.named)(name)),
             keyed: env.keyed,
+            resolves: env.resolves,
         }
     }
 }

@@ -28,6 +28,8 @@ pub struct Env<'a> {
     pub named: &'a dyn Fn(&UpstreamName) -> bool,
     /// What holds for upstreams that no block names, where they do not say.
     pub keyed: Defaults,
+    /// Whether names can be resolved at run time.
+    pub resolves: bool,
 }
 
 /// What came of a change.
@@ -139,9 +141,18 @@ impl Worker {
 
     /// Adds the server that a change names.
     pub(crate) fn concern(&self, stored: &Stored, change: &Change, concerned: &mut Concerned) {
-        let place = concerned_server(change).and_then(|sel| stored.upstream.position(sel));
-        if let Some(server) = place.and_then(|place| stored.servers.get(place)) {
-            concerned.server(self, server.peers(self.region()));
+        let servers = &stored.upstream.servers;
+        let Some(at) = concerned_server(change).and_then(|sel| stored.upstream.position(sel))
+        else {
+            return;
+        };
+        for (i, (server, lies)) in servers.iter().zip(&stored.servers).enumerate() {
+            let peers = lies.peers(self.region());
+            if i == at {
+                concerned.server(self, server, peers);
+            } else if server.addr.is_name() || servers[at].addr.is_name() {
+                concerned.others(peers);
+            }
         }
     }
 }
@@ -173,7 +184,8 @@ fn concerned_server(change: &Change) -> Option<&peerage_core::upstream::ServerSe
         | Change::DeleteUpstream { .. }
         | Change::ExpireTtl { .. }
         | Change::Declare(_)
-        | Change::ExpireOrphan { .. } => None,
+        | Change::ExpireOrphan { .. }
+        | Change::Resolve { .. } => None,
     }
 }
 

@@ -22,7 +22,7 @@ use crate::layout::{Blob, Entry, Peer, Table, TableHead, Up, get, pack, root, se
 use crate::retired::Retired;
 use crate::room::Room;
 use crate::size;
-use crate::sketch::{NewPeer, Same, Sketch};
+use crate::sketch::{NewPeer, Same, Sketch, named};
 use crate::stored::Stored;
 use crate::turn;
 use crate::zone::Zone;
@@ -57,6 +57,16 @@ pub(crate) enum Revision {
     Next(Vec<u8>),
     /// The state file's, where it all stands already.
     Known(u64),
+}
+
+impl Plan<'_> {
+    /// Whether names that are resolved at run time come or go.
+    fn moves_names(&self) -> bool {
+        match &self.next {
+            Some(next) => next.sketch.moves_names,
+            None => named(self.stored.map(|stored| &stored.upstream)).next().is_some(),
+        }
+    }
 }
 
 impl Prepared {
@@ -213,6 +223,10 @@ impl Zone {
         let said = self.append(writer, revision, batch.now, &batch.events);
         let noted = self.note(writer, revision, &batch.revision);
         point!("journal.written");
+        let names = batch.plans.iter().any(Plan::moves_names);
+        if names {
+            self.names().begin();
+        }
         if built.len() == 1 && hosts.is_none() {
             self.publish_one(writer, &built[0]);
             point!("table.published");
@@ -223,6 +237,9 @@ impl Zone {
             self.publish_all(writer, &built, hosts, revision);
         }
         point!("journal.in_force");
+        if names {
+            self.names().end();
+        }
         self.tell(writer, noted);
         point!("journal.told");
         batch::settle(self, built.iter().map(|built| built.up));
@@ -378,6 +395,7 @@ impl Zone {
             orphaned: sketch.orphaned,
             declared: sketch.declared,
             tomb: false,
+            names: sketch.names,
         });
         retired.replaced(plan.stored, cold, table);
         Ok((up, table))
@@ -399,8 +417,15 @@ impl Zone {
         let said = self.append(writer, revision, batch.now, &batch.events);
         let noted = self.note(writer, revision, &batch.revision);
         point!("journal.written");
+        let names = batch.plans.iter().any(Plan::moves_names);
+        if names {
+            self.names().begin();
+        }
         self.unlink(stored.up);
         point!("table.published");
+        if names {
+            self.names().end();
+        }
         self.recount(Some(stored), None);
         if let Revision::Next(_) = batch.revision {
             self.root(root::REVISION).store(revision, Ordering::SeqCst);

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
+use peerage_core::server::Server;
 use peerage_shm::{Epoch, Ref};
 
 use crate::address::Address;
@@ -22,6 +23,10 @@ pub(crate) struct Concerned {
     peers: Vec<(Ref, u32)>,
     /// Their socket addresses, with their upstreams' numbers inside.
     sockets: BTreeSet<Vec<u8>>,
+    /// Ids of those that are names: they may have had other addresses.
+    names: Vec<u64>,
+    /// Peers of other servers of the same upstream, where names may have the same addresses.
+    others: BTreeSet<(Ref, u32)>,
     /// Machines that all servers on are concerned of.
     hosts: Vec<IpAddr>,
 }
@@ -44,12 +49,25 @@ impl Mark {
 }
 
 impl Concerned {
-    /// Adds the peers of a server.
-    pub(crate) fn server(&mut self, worker: &Worker, peers: impl IntoIterator<Item = Peer>) {
+    /// Adds a server with its peers.
+    pub(crate) fn server(
+        &mut self,
+        worker: &Worker,
+        server: &Server,
+        peers: impl IntoIterator<Item = Peer>,
+    ) {
+        if server.addr.is_name() {
+            self.names.push(server.id);
+        }
         for peer in peers {
             self.peers.push((peer.at, peer.uid()));
             self.sockets.extend(socket(worker, peer).map(|socket| socket.sockaddr()));
         }
+    }
+
+    /// Adds the peers of servers that it is not about.
+    pub(crate) fn others(&mut self, peers: impl IntoIterator<Item = Peer>) {
+        self.others.extend(peers.into_iter().map(|peer| (peer.at, peer.uid())));
     }
 
     /// Adds the peers of a machine.
@@ -97,7 +115,8 @@ impl Worker {
     }
 
     /// Requests to servers of the same address that were removed before: one that was removed and
-    /// added again is another to the zone, and the same to whoever waits for its last request.
+    /// added again is another to the zone, and the same to whoever waits for its last request. And
+    /// those to addresses that a name had before.
     fn of_former(&self, concerned: &Concerned) -> u32 {
         let mut held = BTreeSet::new();
         self.zone().shared().each_held(|record| {
@@ -106,7 +125,13 @@ impl Worker {
             }
         });
         let peers = held.into_iter().filter_map(|at| Peer::at(self.region(), at));
-        let covered = |peer: &Peer| socket(self, *peer).is_some_and(|s| concerned.covers(&s));
+        let covered = |peer: &Peer| {
+            if concerned.others.contains(&(peer.at, peer.uid())) {
+                return false;
+            }
+            concerned.names.contains(&peer.server_id())
+                || socket(self, *peer).is_some_and(|s| concerned.covers(&s))
+        };
         peers.filter(covered).map(Peer::active).sum()
     }
 }

@@ -90,7 +90,9 @@ impl Worker {
 /// What decides the state of a server: all its peers together.
 pub(crate) fn facts(region: &Region, server: &StoredServer, now: u32) -> Facts {
     let mut facts = Facts { failed: true, full: true, unresolved: true, backup_idle: false };
-    for entry in &server.entries {
+    // Of a name, addresses on a host that is down count for nothing while there are others.
+    let some = server.entries.iter().any(|entry| entry.open);
+    for entry in server.entries.iter().filter(|entry| entry.open || !some) {
         let Some(peer) = Peer::at(region, entry.peer) else { continue };
         facts.unresolved = false;
         facts.failed &= passive(peer).barred(entry.rules(), now);

@@ -254,6 +254,7 @@ impl Zone {
             origin: Origin::Config,
             named_by_block: declared.is_some(),
             keyed: Defaults::default(),
+            resolves: true,
         };
         merge(current, declared, &mut context)
     }

@@ -166,6 +166,7 @@ fn ten_servers() -> Option<Upstream> {
         params: Params::default(),
         admin: Admin::default(),
         declared: None,
+        resolve: false,
         addrs: Vec::new(),
     };
     Some(Upstream {
@@ -199,6 +200,7 @@ mod tests {
             origin: Origin::Api,
             named: &|_| false,
             keyed: Defaults::default(),
+            resolves: false,
         };
         worker.change(&UpstreamName::parse(name).expect("a name"), change, &env)
     }

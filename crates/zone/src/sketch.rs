@@ -37,6 +37,10 @@ pub(crate) struct Sketch {
     pub(crate) until: u64,
     pub(crate) orphaned: u64,
     pub(crate) declared: bool,
+    /// A server is a name that is resolved at run time.
+    pub(crate) names: bool,
+    /// Such servers came or went.
+    pub(crate) moves_names: bool,
     /// Cold parts to write, by number.
     pub(crate) blobs: Vec<Vec<u8>>,
 }
@@ -79,6 +83,8 @@ impl Sketch {
             until: next.next_expiry().unwrap_or(u64::MAX),
             orphaned: next.orphaned_at.unwrap_or(u64::MAX),
             declared: next.declared.is_some(),
+            names: named(Some(next)).next().is_some(),
+            moves_names: !named(Some(next)).eq(named(stored.map(|stored| &stored.upstream))),
             blobs: Vec::new(),
         };
         let cold = record::encode_upstream_cold(next);
@@ -132,15 +138,11 @@ impl Sketch {
                 (cold, Some(self.blobs.len() - 1))
             }
         };
-        let wanted = match down.covering(server) {
-            Some(host) if server.admin.state == AdminState::Up => host.state,
-            _ => server.admin.state,
-        };
         let base = Entry {
             peer: Ref::NONE,
             cold: cold.at,
             cold_len: cold.len as u16,
-            open: wanted == AdminState::Up && limits.weight > 0,
+            open: false,
             backup: server.params.backup,
             weight: limits.weight,
             max_fails: limits.max_fails.min(u32::from(u16::MAX)) as u16,
@@ -149,32 +151,44 @@ impl Sketch {
             order,
             host: 0,
         };
-        let was_up = stored.is_none_or(|(before, stored)| {
-            before.admin.state == AdminState::Up
-                && stored.entries.iter().all(|e| e.open || e.weight == 0)
-        });
-        let revived = !was_up && wanted == AdminState::Up;
-        let entry = |peer: Ref, host: Option<IpAddr>, new: NewPeer| SketchEntry {
-            entry: Entry { peer, host: host.map_or(0, hosts::mark), ..base },
-            blob,
-            peer: new,
-            server_id: server.id,
-            revived,
+        let was_up = stored.is_none_or(|(before, _)| before.admin.state == AdminState::Up);
+        // Of a name, only the addresses on a host that is down are closed.
+        let entry = |ip: Option<IpAddr>, old: Option<Entry>, new: NewPeer| {
+            let wanted = match ip.and_then(|ip| down.get(ip)) {
+                Some(host) if server.admin.state == AdminState::Up => host.state,
+                _ => server.admin.state,
+            };
+            let up = wanted == AdminState::Up;
+            let was_up = was_up && old.is_none_or(|old| old.open || old.weight == 0);
+            SketchEntry {
+                entry: Entry {
+                    peer: old.map_or(Ref::NONE, |old| old.peer),
+                    open: up && limits.weight > 0,
+                    host: ip.map_or(0, hosts::mark),
+                    ..base
+                },
+                blob,
+                peer: new,
+                server_id: server.id,
+                revived: !was_up && up,
+            }
         };
         let sockets = sockets(server);
         if sockets.is_empty() {
-            return vec![entry(Ref::NONE, None, NewPeer::None)];
+            let none = SketchEntry { entry: base, ..entry(None, None, NewPeer::None) };
+            return vec![none];
         }
+        let before = stored.map(|(before, stored)| (self::sockets(before), stored));
         let find = |socket: &Socket| {
-            let (before, stored) = stored?;
-            let place = self::sockets(before).iter().position(|s| s == socket)?;
-            stored.entries.get(place).and_then(|e| Peer::at(region, e.peer)).map(|p| p.at)
+            let (before, stored) = before.as_ref()?;
+            let place = before.iter().position(|s| s == socket)?;
+            stored.entries.get(place).copied().filter(|e| Peer::at(region, e.peer).is_some())
         };
         sockets
             .into_iter()
             .map(|socket| match find(&socket) {
-                Some(peer) => entry(peer, socket.ip(), NewPeer::Kept),
-                None => entry(Ref::NONE, socket.ip(), NewPeer::Make(socket)),
+                Some(old) => entry(socket.ip(), Some(old), NewPeer::Kept),
+                None => entry(socket.ip(), None, NewPeer::Make(socket)),
             })
             .collect()
     }
@@ -270,6 +284,12 @@ impl<'a> Before<'a> {
         let stored = self.stored?;
         Some((&stored.upstream.servers[i], &stored.servers[i]))
     }
+}
+
+/// The servers that are resolved at run time.
+pub(crate) fn named(upstream: Option<&Upstream>) -> impl Iterator<Item = (u64, &ServerAddr)> {
+    let servers = upstream.into_iter().flat_map(|upstream| &upstream.servers);
+    servers.filter(|server| server.resolvable().is_some()).map(|server| (server.id, &server.addr))
 }
 
 /// Where a server's peers listen: one place, or each address of its name.

@@ -1,11 +1,14 @@
 //! An upstream as it lies in the zone: read into the model, with the records behind it.
 
+use std::net::IpAddr;
+
 use peerage_core::name::UpstreamName;
 use peerage_core::record;
 use peerage_core::server::Server;
 use peerage_core::upstream::Upstream;
 use peerage_shm::{Ref, Region};
 
+use crate::hosts;
 use crate::layout::{Blob, Entry, Peer, Table, Up};
 use crate::texts;
 use crate::worker::Worker;
@@ -38,6 +41,13 @@ pub(crate) struct StoredServer {
 }
 
 impl StoredServer {
+    /// Records of its peers on a machine.
+    pub(crate) fn peers_on(&self, ip: IpAddr, region: &Region) -> impl Iterator<Item = Peer> {
+        let wanted = hosts::mark(ip.to_canonical());
+        let there = self.entries.iter().filter(move |entry| entry.host == wanted);
+        there.filter_map(|entry| Peer::at(region, entry.peer))
+    }
+
     /// Records of its peers.
     pub(crate) fn peers(&self, region: &Region) -> impl Iterator<Item = Peer> {
         self.entries.iter().filter_map(|entry| Peer::at(region, entry.peer))

@@ -24,6 +24,7 @@ impl Trace for Reachable {
         let ups: Vec<Up> = chains.flatten().collect();
         settle(zone, ups);
         zone.pass_over();
+        zone.names().end();
         let hosts = Blob::from_word(get(zone.root(root::HOSTS)));
         if !hosts.at.is_none() {
             mark(hosts.at, hosts::granules(hosts));

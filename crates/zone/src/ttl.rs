@@ -44,6 +44,7 @@ impl Worker {
             origin: Origin::Api,
             named: &|_| true,
             keyed: Defaults::default(),
+            resolves: false,
         };
         match self.batch(&[Op::ExpireHosts(clock.msec)], &env, &Checks::NONE) {
             BatchAttempt::Done(batch) => {
@@ -112,6 +113,7 @@ impl Worker {
                 origin: Origin::Api,
                 named: &|_| true,
                 keyed: Defaults::default(),
+                resolves: false,
             };
             match self.change(name, change, &env) {
                 Attempt::Done { changed, .. } => changed,

@@ -17,6 +17,7 @@ fn batch(world: &World, ops: &[Op], checks: &Checks<'_>) -> BatchAttempt {
         origin: Origin::Api,
         named: &|_| false,
         keyed: Defaults::default(),
+        resolves: false,
     };
     world.worker.batch(ops, &env, checks)
 }

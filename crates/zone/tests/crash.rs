@@ -81,6 +81,7 @@ fn batch(world: &World, ops: &[Op]) -> BatchAttempt {
         origin: Origin::Api,
         named: &|_| false,
         keyed: Defaults::default(),
+        resolves: true,
     };
     world.worker.batch(ops, &env, &Checks::NONE)
 }
@@ -197,4 +198,31 @@ fn what_dies_while_it_adopts_is_adopted_again() {
         let live = b.worker.read(&app, &b.clock).unwrap().live;
         assert_eq!(live[0].counters.requests, 1, "{point}");
     }
+}
+
+#[test]
+fn a_name_is_met_by_whoever_looks_after_its_writer_died() {
+    let mut died = 0;
+    let ops = [vec![put("new", "app.test:80")], vec![delete("named")]];
+    for (ops, point) in ops.iter().flat_map(|ops| POINTS.map(|point| (ops, point))) {
+        let world = world();
+        batch(&world, &[put("named", "old.test:80")]);
+        let (before, was) = (world.zone.names().generation(), names(&world));
+        if !dies(point, || drop(batch(&world, ops))) {
+            continue;
+        }
+        died += 1;
+        let other = World::of(world.zone, 2);
+        for _ in 0..3 {
+            other.worker.sweep(&|pid, _| pid != 1, &other.clock);
+        }
+        let now = world.zone.names().generation();
+        assert!(now % 2 == 0, "{point}: {now} is final");
+        assert!(now != before || names(&other) == was, "{point}: {ops:?}");
+    }
+    assert!(died >= 16, "{died}");
+}
+
+fn names(world: &World) -> usize {
+    (0..).map_while(|i| world.worker.named(i)).map(|some| some.len()).sum()
 }

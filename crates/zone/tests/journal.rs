@@ -27,6 +27,7 @@ fn env(world: &World) -> Env<'_> {
         origin: Origin::Api,
         named: &|_| false,
         keyed: Defaults::default(),
+        resolves: false,
     }
 }
 

@@ -55,6 +55,7 @@ impl World {
             origin: Origin::Api,
             named_by_block,
             keyed: Defaults::default(),
+            resolves: true,
         };
         let Op::Upstream { name, change } = op else {
             let Op::Host(verb) = op else { unreachable!() };

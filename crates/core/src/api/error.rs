@@ -220,9 +220,7 @@ impl From<ChangeError> for Problem {
             ChangeError::SameAddress(_) => {
                 Self::new(Code::DuplicateServer, detail).field("servers")
             }
-            ChangeError::NameAddress(_) => {
-                Self::new(Code::NameNotSupported, detail).field("server")
-            }
+            ChangeError::NoResolver(_) => Self::new(Code::NameNotSupported, detail).field("server"),
             ChangeError::NoAddress(at) => {
                 Self::new(Code::BadValue, detail).field(format!("servers[{at}].server"))
             }

@@ -226,6 +226,7 @@ mod tests {
             origin: Origin::Api,
             named_by_block: false,
             keyed: Defaults { weight: Some(77), ..Defaults::default() },
+            resolves: true,
         };
         let name = UpstreamName::parse(name).unwrap();
         match apply(None, &name, &Change::PutUpstream { body }, &mut context) {
@@ -239,7 +240,8 @@ mod tests {
         let body = r#"{"upstream":"app","defaults":{"max_fails":3},"servers":[
             {"server":"10.0.0.1"},{"server":"[::1]:80","weight":4,"backup":true,"route":"r",
              "labels":{"rack":"a"},"admin":{"state":"down","reason":"disk"}},
-            {"server":"unix:/run/a","admin":{"state":"up","reason":"back"}}]}"#;
+            {"server":"unix:/run/a","admin":{"state":"up","reason":"back"}},
+            {"server":"App.Example:8080"}]}"#;
         let Line::Upstream { body, .. } = line(body.replace('\n', " ").as_bytes()).unwrap() else {
             panic!("an upstream");
         };
@@ -249,7 +251,7 @@ mod tests {
         let down = Admin { state: AdminState::Down, reason: "x".into(), ..Admin::default() };
         export::host(&mut text, "10.0.0.9".parse().unwrap(), &down);
         export::upstream(&mut text, &before);
-        export::end(&mut text, 1, 3);
+        export::end(&mut text, 1, 4);
         let mut checker = Checker::default();
         let lines: Vec<Line> =
             text.split_inclusive(|&b| b == b'\n').map(|text| checker.line(text).unwrap()).collect();

@@ -239,8 +239,8 @@ fn create(
     body: &ServerBody,
     ctx: &mut Context<'_>,
 ) -> Result<Server, ChangeError> {
-    if addr.is_name() {
-        return Err(ChangeError::NameAddress(addr.clone()));
+    if addr.is_name() && !ctx.resolves {
+        return Err(ChangeError::NoResolver(addr.clone()));
     }
     let removed = next.removed.iter().position(|(removed, _)| removed == addr);
     let declared = removed.map(|at| next.removed.remove(at).1);
@@ -253,6 +253,8 @@ fn create(
         params: Params::default(),
         admin: Admin::default(),
         declared,
+        // A plain line's too, until the next load.
+        resolve: addr.is_name(),
         addrs: Vec::new(),
     };
     state_params(&mut server.params, body, &next.settings.defaults, Whole::Yes, Known::No)?;

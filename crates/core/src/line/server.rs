@@ -41,6 +41,8 @@ pub(crate) struct ServerLine<'a> {
     admin: Option<AdminLine<'a>>,
     #[serde(default, skip_serializing_if = "Option::is_none", borrow)]
     declared: Option<DeclaredLine<'a>>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    resolve: bool,
     #[serde(default, skip_serializing_if = "no_addrs")]
     addrs: Cow<'a, [SocketAddr]>,
 }
@@ -110,6 +112,7 @@ impl<'a> ServerLine<'a> {
             labels: Cow::Borrowed(&params.labels),
             admin,
             declared: server.declared.as_ref().map(DeclaredLine::of),
+            resolve: server.resolve,
             addrs: Cow::Borrowed(&server.addrs),
         }
     }
@@ -143,6 +146,7 @@ impl<'a> ServerLine<'a> {
             params,
             admin: admin.unwrap_or_default(),
             declared: self.declared.map(DeclaredLine::into_declared).transpose()?,
+            resolve: self.resolve,
             addrs: self.addrs.into_owned(),
         };
         let Server { addr, given, params, admin, .. } = &server;

@@ -28,6 +28,7 @@ pub struct World {
     pub next_id: u64,
     pub named_by_block: bool,
     pub keyed: Defaults,
+    pub resolves: bool,
     /// Addresses that are not eligible though up.
     pub failed: Vec<ServerAddr>,
     /// How often something changed.
@@ -51,6 +52,7 @@ impl World {
             next_id: 1,
             named_by_block: false,
             keyed: Defaults::default(),
+            resolves: false,
             failed: Vec::new(),
             revision: 0,
         }
@@ -83,6 +85,7 @@ impl World {
             origin: Origin::Api,
             named_by_block: self.named_by_block,
             keyed: self.keyed,
+            resolves: self.resolves,
         };
         act(self.app.as_ref(), &mut ctx)
     }
@@ -101,6 +104,12 @@ impl World {
     pub fn apply(&mut self, change: &Change) -> Result<bool, Problem> {
         let applied = self.act(|current, ctx| apply(current, &app(), change, ctx))?;
         Ok(self.take(applied))
+    }
+
+    /// A name has these addresses; tells whether something changed.
+    pub fn resolve(&mut self, host: &str, ips: &[&str]) -> bool {
+        let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
+        self.apply(&Change::Resolve { host: host.into(), ips }).unwrap()
     }
 
     /// Sends "METHOD path?query" with a body; tells whether something changed.
@@ -248,9 +257,9 @@ pub fn any_server() -> impl Strategy<Value = Server> {
         1 => Just(Some(Origin::Redis("r".into()))),
     ];
     let given = any::<bool>();
-    let addrs = prop::collection::vec(any::<([u8; 4], u16)>(), 0..3);
+    let addrs = (any::<bool>(), prop::collection::vec(any::<([u8; 4], u16)>(), 0..3));
     (any_addr(), any_params(), any_admin(), declared, origin, given, addrs).prop_map(
-        |(addr, params, admin, declared, origin, given, addrs)| {
+        |(addr, params, admin, declared, origin, given, (resolve, addrs))| {
             let own = if declared.is_some() { Origin::Config } else { Origin::Api };
             // The same address in another way.
             let given = given.then(|| match &addr {
@@ -260,7 +269,7 @@ pub fn any_server() -> impl Strategy<Value = Server> {
             let given = given.filter(|text| *text != addr.to_string());
             let addrs = addrs.into_iter().map(|(ip, port)| (ip, port).into()).collect();
             let origin = origin.unwrap_or(own);
-            Server { id: 0, addr, given, origin, params, admin, declared, addrs }
+            Server { id: 0, addr, given, origin, params, admin, declared, resolve, addrs }
         },
     )
 }
@@ -291,7 +300,7 @@ pub fn any_upstream() -> impl Strategy<Value = Upstream> {
 
 pub fn any_block() -> impl Strategy<Value = DeclaredUpstream> {
     let server = (any_addr(), any_params(), any_state()).prop_map(|(addr, params, admin)| {
-        DeclaredServer { addr, given: None, addrs: Vec::new(), params, admin }
+        DeclaredServer { addr, given: None, resolve: false, addrs: Vec::new(), params, admin }
     });
     (any_settings(), prop::collection::vec(server, 0..6)).prop_map(|(settings, mut servers)| {
         let mut seen = std::collections::HashSet::new();

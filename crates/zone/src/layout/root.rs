@@ -87,4 +87,11 @@ words! {
     FILE_SEEN
     /// Where the state file is: a hash of its path.
     FILE_PLACE
+    /// Goes up when a name that is resolved at run time comes or goes; odd while a change of that
+    /// kind is being put in force. Under the lock. 0 = there was none.
+    NAMES
+    /// Who resolves names: pid, 0 = nobody.
+    NAMES_OWNER
+    /// Until when that word holds (monotonic ms).
+    NAMES_LEASE
 }

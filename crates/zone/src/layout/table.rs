@@ -36,6 +36,8 @@ pub(crate) struct TableHead {
     pub(crate) declared: bool,
     /// The upstream is gone from this revision on.
     pub(crate) tomb: bool,
+    /// A server is a name that is resolved at run time.
+    pub(crate) names: bool,
 }
 impl Table {
     /// Words before the entries.
@@ -102,6 +104,11 @@ impl Table {
         low(get(&self.w[Self::COUNTS])) & 2 != 0
     }
 
+    /// Whether a server is a name that is resolved at run time.
+    pub(crate) fn has_names(self) -> bool {
+        low(get(&self.w[Self::COUNTS])) & 4 != 0
+    }
+
     #[inline]
     pub(crate) fn tries(self) -> u32 {
         high(get(&self.w[Self::TRIES]))
@@ -145,10 +152,9 @@ impl Table {
 
     pub(crate) fn fill_head(self, head: &TableHead) {
         set(&self.w[Self::REVISION], head.revision);
-        set(
-            &self.w[Self::COUNTS],
-            pack(head.primaries, u32::from(head.declared) | u32::from(head.tomb) << 1),
-        );
+        let flags =
+            u32::from(head.declared) | u32::from(head.tomb) << 1 | u32::from(head.names) << 2;
+        set(&self.w[Self::COUNTS], pack(head.primaries, flags));
         set(&self.w[Self::COLD], pack(head.cold.at.raw(), head.cold.len));
         set(&self.w[Self::TRIES], pack(head.tries, head.servers));
         let wide = if head.primaries as usize > EXACT_PEERS { Self::WIDE } else { 0 };

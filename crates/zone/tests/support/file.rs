@@ -101,6 +101,7 @@ pub(crate) fn host(world: &World, ip: &str, verb: AdminState) {
         origin: Origin::Api,
         named: &|_| false,
         keyed: Defaults::default(),
+        resolves: false,
     };
     let done = world.worker.batch(&[Op::Host(verb)], &env, &Checks::NONE);
     assert!(matches!(done, BatchAttempt::Done(_)));

@@ -104,6 +104,7 @@ impl World {
             origin: Origin::Api,
             named: &|_| false,
             keyed: Defaults::default(),
+            resolves: true,
         }
     }
 

@@ -1,0 +1,124 @@
+//! Names that are resolved at run time: which they are, and whose duty they are.
+//!
+//! One process of all that use the zone asks for them, by a lease that it renews. What the answer
+//! makes of the servers is a change like any other.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
+
+use peerage_core::change::{Actor, Change};
+use peerage_core::name::UpstreamName;
+use peerage_core::server::Origin;
+use peerage_core::upstream::Defaults;
+
+use crate::change::{Attempt, Env};
+use crate::choice::Clock;
+use crate::layout::{Table, root};
+use crate::worker::Worker;
+use crate::zone::Zone;
+
+/// The words of a zone about its names.
+#[derive(Clone, Copy)]
+pub struct Names(Zone);
+
+/// An upstream with names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Which.
+    pub upstream: UpstreamName,
+    /// Its names, and whether a server of that name has no address yet.
+    pub hosts: Vec<(Box<str>, bool)>,
+}
+
+impl Zone {
+    /// The names that are resolved at run time.
+    pub const fn names(&self) -> Names {
+        Names(*self)
+    }
+}
+
+impl Names {
+    /// Another number than before once a name came or went, 0 where there never was one.
+    ///
+    /// An odd one is not final: what is read under it may lack what is about to come.
+    pub fn generation(self) -> u64 {
+        self.0.root(root::NAMES).load(SeqCst)
+    }
+
+    /// Pid of the process that resolves them, 0 = nobody.
+    pub fn owner(self) -> u32 {
+        self.0.root(root::NAMES_OWNER).load(Acquire) as u32
+    }
+
+    /// Takes the duty from `from`, 0 = nobody; false where somebody else was faster.
+    pub fn take(self, from: u32, to: u32) -> bool {
+        let owner = self.0.root(root::NAMES_OWNER);
+        owner.compare_exchange(u64::from(from), u64::from(to), AcqRel, Acquire).is_ok()
+    }
+
+    /// Until when the owner's word holds, monotonic ms.
+    pub fn lease(self) -> u64 {
+        self.0.root(root::NAMES_LEASE).load(Acquire)
+    }
+
+    /// Prolongs the owner's word.
+    pub fn renew(self, until: u64) {
+        self.0.root(root::NAMES_LEASE).store(until, Release);
+    }
+
+    /// Before names come or go. Under the lock.
+    pub(crate) fn begin(self) {
+        self.0.root(root::NAMES).fetch_or(1, SeqCst);
+    }
+
+    /// After they did, or after who was about to died. Under the lock.
+    pub(crate) fn end(self) {
+        let word = self.0.root(root::NAMES);
+        word.store(word.load(SeqCst).next_multiple_of(2), SeqCst);
+    }
+}
+
+impl Worker {
+    /// The upstreams of bucket `i` that have names to resolve; `None` past the last bucket.
+    pub fn named(&self, i: usize) -> Option<Vec<Named>> {
+        let _section = self.enter();
+        let chain = self.zone().bucket_at(i)?;
+        let mut all = Vec::new();
+        for up in chain {
+            if !up.table(self.zone()).is_some_and(Table::has_names) {
+                continue;
+            }
+            let Some(stored) = self.zone().load(up) else { continue };
+            let mut hosts: BTreeMap<&str, bool> = BTreeMap::new();
+            for server in &stored.upstream.servers {
+                if let Some((host, _)) = server.resolvable() {
+                    *hosts.entry(host).or_default() |= server.addrs.is_empty();
+                }
+            }
+            let hosts = hosts.into_iter().map(|(host, lacks)| (host.into(), lacks)).collect();
+            all.push(Named { upstream: stored.upstream.name, hosts });
+        }
+        Some(all)
+    }
+
+    /// Gives the servers of a name in an upstream their addresses.
+    pub fn resolve(
+        &self,
+        upstream: &UpstreamName,
+        host: &str,
+        ips: &[IpAddr],
+        clock: &Clock,
+    ) -> Attempt {
+        let change = Change::Resolve { host: host.into(), ips: ips.to_vec() };
+        let env = Env {
+            clock,
+            actor: Actor::new("resolver", ""),
+            origin: Origin::Api,
+            named: &|_| true,
+            keyed: Defaults::default(),
+            resolves: true,
+        };
+        self.change(upstream, &change, &env)
+    }
+}
