@@ -9,7 +9,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use peerage_core::declare::DeclaredUpstream;
-use peerage_zone::Worker;
+use peerage_zone::{Closing, Worker};
 
 use self::names::{Names, Occasion};
 use self::state::{Keeper, Pace};
@@ -21,8 +21,8 @@ use crate::ffi::process;
 use crate::ffi::resolve::Resolver;
 #[cfg(ngx_feature = "http_ssl")]
 use crate::ffi::session;
-use crate::ffi::timer::{Kind, Timer};
-use crate::ffi::{task, wake};
+use crate::ffi::timer::{self, Kind, Timer};
+use crate::ffi::{connections, task, wake};
 use crate::{audit, zone};
 
 /// How often a process looks for others that died.
@@ -45,9 +45,34 @@ struct Place {
     keeper: Option<Keeper>,
     names: Names,
     orphans: Orphans,
+    closing: RefCell<Closing>,
+    /// When connections were closed last, monotonic ms.
+    closed: Cell<u64>,
 }
 
 impl Place {
+    /// Closes connections to servers that were taken out.
+    fn close(&self) {
+        let due = self.closing.borrow_mut().look(self.worker, process::clock().msec);
+        if due.has_idle() {
+            connections::close_idle(&due);
+        }
+        if due.has_requests() {
+            connections::end(self.worker, &due);
+        }
+        if due.has_idle() || due.has_requests() {
+            self.closed.set(timer::now());
+        }
+    }
+
+    /// The same when something has changed, unless that was a moment ago: it walks over all
+    /// connections, and there may be many changes.
+    fn close_now(&self) {
+        if timer::now().saturating_sub(self.closed.get()) >= ROUND / 2 {
+            self.close();
+        }
+    }
+
     /// Ends what is due; tells whether anything was.
     fn expire(&self) -> bool {
         let clock = process::clock();
@@ -193,7 +218,9 @@ fn join(pending: &Pending) -> bool {
         let worker: &'static Worker = Box::leak(Box::new(worker));
         let keeper = keeper(zone, worker, &pending.declared);
         let names = Names::new(&zone.name, worker, pending.resolver.clone());
-        let place = Place { name: zone.name.clone(), worker, keeper, names, orphans: zone.orphans };
+        let closing = RefCell::new(Closing::new(worker));
+        let (name, orphans) = (zone.name.clone(), zone.orphans);
+        let place = Place { name, worker, keeper, names, orphans, closing, closed: Cell::new(0) };
         STATE.get().places.borrow_mut().push(place);
         zone.set_worker(worker);
     }
@@ -236,6 +263,7 @@ fn round() {
             );
         }
         changed |= swept.slots != 0 || place.expire();
+        place.close();
     }
     #[cfg(ngx_feature = "http_ssl")]
     session::sweep();
@@ -259,6 +287,7 @@ fn woken() {
         if let Some(keeper) = &place.keeper {
             keeper.woken();
         }
+        place.close_now();
     }
     look_at_names(Occasion::Event);
     task::wake_all();

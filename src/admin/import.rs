@@ -11,6 +11,7 @@ use peerage_core::api::error::{Code, Problem};
 use peerage_core::api::import::{self, Checker, Line};
 use peerage_core::api::model;
 use peerage_core::api::render;
+use peerage_core::body::End;
 use peerage_core::change::{Actor, Change};
 use peerage_core::name::UpstreamName;
 use peerage_core::server::{Admin, AdminState, Origin};
@@ -124,11 +125,16 @@ impl Import {
                 let stands = worker.hosts().get(ip).cloned().unwrap_or_default();
                 // A time that is given as it stands is no change.
                 let until = verb.opts.ttl.map(|ttl| (now + ttl) / 1000);
+                let close = match admin.close {
+                    End::At(at) => Some(at / 1000),
+                    End::Never | End::After(_) => None,
+                };
+                let secs = |ms: Option<u64>| ms.map(|ms| ms / 1000);
                 let same = |stands: &Admin| {
                     stands.state == verb.verb
                         && (stands.state == AdminState::Up
                             || Some(&stands.reason) == verb.opts.reason.as_ref()
-                                && stands.until.map(|at| at / 1000) == until)
+                                && (secs(stands.until), secs(stands.close)) == (until, close))
                 };
                 if same(&stands) {
                     return Ok(Next::More);

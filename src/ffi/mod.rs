@@ -9,6 +9,7 @@ mod callback;
 mod admin;
 pub(crate) mod body;
 pub(crate) mod conf;
+pub(crate) mod connections;
 pub(crate) mod cycle;
 pub(crate) mod destination;
 #[cfg(any(feature = "panic", feature = "points"))]

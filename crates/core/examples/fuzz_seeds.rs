@@ -162,8 +162,8 @@ fn hosts() -> Hosts {
     let mut hosts = Hosts::default();
     for (ip, state) in [([10, 0, 0, 9], AdminState::Down), ([10, 0, 0, 8], AdminState::Drain)] {
         let (by, from) = ("ci".into(), "10.1.1.1".into());
-        let admin =
-            Admin { state, since: 7, until: Some(1_795_990_000_000), reason: "x".into(), by, from };
+        let until = Some(1_795_990_000_000);
+        let admin = Admin { state, since: 7, until, close: until, reason: "x".into(), by, from };
         hosts.set(IpAddr::from(ip), admin);
     }
     hosts

@@ -67,7 +67,7 @@ fn server(n: u32) -> Server {
     let admin = if n.is_multiple_of(10) {
         let state = AdminState::Down;
         let (reason, by, from) = ("deploy-812".into(), "ci".into(), "10.1.1.1".into());
-        Admin { state, since: 1_795_986_307_000, until: None, reason, by, from }
+        Admin { state, since: 1_795_986_307_000, until: None, close: None, reason, by, from }
     } else {
         Admin::default()
     };

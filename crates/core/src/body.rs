@@ -43,7 +43,7 @@ pub struct LimitsBody {
     pub slow_start: Field<Secs>,
 }
 
-/// When an admin state ends.
+/// When an admin state ends, or what goes with it happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum End {
     /// It does not.
@@ -64,6 +64,8 @@ pub struct AdminBody {
     pub reason: String,
     /// Until when.
     pub end: End,
+    /// When connections still open are closed.
+    pub close: End,
 }
 
 /// A server as a body states it.
@@ -120,10 +122,20 @@ pub struct VerbOpts {
     pub wait: Option<u64>,
     /// How long the state holds, ms.
     pub ttl: Option<u64>,
+    /// After what time connections still open are closed, ms.
+    pub close: Option<u64>,
     /// Why.
     pub reason: Option<String>,
     /// How many eligible servers must remain.
     pub min_up: Option<u32>,
     /// Whose reason may be overridden.
     pub if_reason: Option<String>,
+}
+
+impl VerbOpts {
+    /// When the state ends, and when connections are closed.
+    pub(crate) fn times(&self) -> (End, End) {
+        let time = |ms: Option<u64>| ms.map_or(End::Never, End::After);
+        (time(self.ttl), time(self.close))
+    }
 }

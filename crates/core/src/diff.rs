@@ -161,6 +161,7 @@ fn admin(diff: &mut Vec<Entry>, at: &Path, was: &Admin, is: &Admin) {
     at.value(diff, "state", was.state.as_str(), is.state.as_str());
     at.value(diff, "reason", was.reason.as_str(), is.reason.as_str());
     at.value(diff, "until", was.until.map(iso), is.until.map(iso));
+    at.value(diff, "close", was.close.map(iso), is.close.map(iso));
 }
 
 /// A place in what the API shows.
@@ -238,6 +239,7 @@ mod tests {
             state: AdminState::Down,
             since: 1,
             until: Some(1_000),
+            close: None,
             reason: "x".into(),
             by: "ann".into(),
             from: String::new(),

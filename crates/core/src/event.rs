@@ -250,7 +250,7 @@ pub fn of_hosts(before: &Hosts, after: &Hosts, actor: &Actor) -> Vec<Event> {
 
 /// Whether an admin state became another; when and by whom it was set does not count.
 fn is_told(was: &Admin, is: &Admin) -> bool {
-    (was.state, was.until, &was.reason) != (is.state, is.until, &is.reason)
+    (was.state, was.until, was.close, &was.reason) != (is.state, is.until, is.close, &is.reason)
 }
 
 fn absent() -> String {

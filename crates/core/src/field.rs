@@ -67,6 +67,9 @@ pub enum FieldError {
     /// An end of what has none.
     #[error("has no end while it is up")]
     EndOfUp,
+    /// Connections to what takes requests are not closed.
+    #[error("closes nothing while it is up")]
+    CloseOfUp,
     /// Part of a later version.
     #[error("is not available in this version")]
     NotYet,
@@ -108,6 +111,11 @@ pub fn ttl(text: &str) -> Result<u64, FieldError> {
         0 => Err(FieldError::Zero),
         ms => Ok(ms),
     }
+}
+
+/// How long connections to what takes no requests may stay open, in milliseconds.
+pub fn close(text: &str) -> Result<u64, FieldError> {
+    parse_millis(text).map_err(FieldError::Time)
 }
 
 /// How long a request waits, in milliseconds; 0 does not.

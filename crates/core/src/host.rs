@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::addr::ServerAddr;
-use crate::body::{End, VerbOpts};
+use crate::body::VerbOpts;
 use crate::change::admin::set_admin;
 use crate::change::{ChangeError, Context};
 use crate::field::{self, FieldError};
@@ -109,10 +109,9 @@ impl Hosts {
                 by: stands.by.clone(),
             });
         }
-        let end = opts.ttl.map_or(End::Never, End::After);
         let wanted = match verb {
             AdminState::Up => up.clone(),
-            _ => set_admin(stands, *verb, opts.reason.as_deref().unwrap_or(""), end, ctx),
+            _ => set_admin(stands, *verb, opts.reason.as_deref().unwrap_or(""), opts.times(), ctx),
         };
         if wanted == *stands {
             return Ok(None);

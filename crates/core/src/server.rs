@@ -138,6 +138,8 @@ pub struct Admin {
     pub since: u64,
     /// When it goes back to up, unix ms.
     pub until: Option<u64>,
+    /// When connections that are still open to it then are closed, unix ms.
+    pub close: Option<u64>,
     /// Why; up to 255 bytes.
     pub reason: String,
     /// Who.
@@ -148,8 +150,8 @@ pub struct Admin {
 
 impl PartialEq for Admin {
     fn eq(&self, other: &Self) -> bool {
-        let Self { state, since, until, reason, by, from } = self;
-        (state, since, until) == (&other.state, &other.since, &other.until)
+        let Self { state, since, until, close, reason, by, from } = self;
+        (state, since, until, close) == (&other.state, &other.since, &other.until, &other.close)
             && is_same(reason, &other.reason)
             && is_same(by, &other.by)
             && is_same(from, &other.from)
@@ -170,6 +172,9 @@ impl Admin {
         }
         if self.state == AdminState::Up && self.until.is_some() {
             return Err(FieldError::EndOfUp);
+        }
+        if self.state == AdminState::Up && self.close.is_some() {
+            return Err(FieldError::CloseOfUp);
         }
         Ok(())
     }

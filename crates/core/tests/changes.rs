@@ -239,6 +239,27 @@ fn a_verb_sets_state_end_and_reason_together() {
 }
 
 #[test]
+fn when_connections_are_closed_is_set_with_the_verb_as_a_time() {
+    let mut world = World::with(1);
+    let s = "10.0.0.1:80";
+    assert!(world.verb(s, "down?close=5m"));
+    let admin = world.server(s).admin.clone();
+    assert_eq!((admin.close, admin.until), (Some(world.now + 300_000), None));
+    let listing = world.listing();
+    world.now += 1_000;
+    assert!(!world.call(&format!("PUT {APP}"), &listing), "what is shown is what holds");
+    assert!(world.verb(s, "drain?close=0"), "another one is a change");
+    assert_eq!(world.server(s).admin.close, Some(world.now));
+    assert!(world.verb(s, "drain"), "so is none");
+    assert_eq!(world.server(s).admin.close, None);
+    world.verb(s, "down?close=5m&ttl=10s");
+    world.verb(s, "up");
+    assert_eq!(world.server(s).admin.close, None);
+    let refused = world.try_verb(s, "up?close=5m").unwrap_err();
+    assert_eq!((refused.code, refused.field.as_deref()), (Code::BadValue, Some("close")));
+}
+
+#[test]
 fn a_verb_takes_options_by_query_or_by_body() {
     let mut world = World::with(2);
     let line = format!("POST {APP}/servers/10.0.0.1:80/down");

@@ -113,7 +113,7 @@ fn a_batch_is_one_line_and_hosts_are_told_whole() {
     let lines: Vec<&str> = text.lines().map(|line| &line[18..]).collect();
     let expected = [
         r#""data":{"format":2,"zone":"main","journal":3,"epoch":2,"instance":77,"after":812,"time":"2026-11-29T21:05:07Z"}}"#,
-        r#""data":{"revision":813,"next_id":9,"changes":[{"delete":"old"},{"upstream":"app","gone":[2]},{"hosts":{"10.0.0.9":{"state":"down","since":7,"until":null,"reason":"","by":"","from":""}}}]}}"#,
+        r#""data":{"revision":813,"next_id":9,"changes":[{"delete":"old"},{"upstream":"app","gone":[2]},{"hosts":{"10.0.0.9":{"state":"down","since":7,"until":null,"close":null,"reason":"","by":"","from":""}}}]}}"#,
     ];
     assert_eq!(lines, expected);
 }

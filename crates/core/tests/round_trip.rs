@@ -115,6 +115,7 @@ fn the_digest_leaves_out_ids_origins_times_actors_and_order() {
         reason: "x".into(),
         since: 5,
         until: Some(9),
+        close: Some(8),
         by: "me".into(),
         from: "there".into(),
     };

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use peerage_shm::{AtomicU64, Ref, Region};
 
+use crate::directory::hash;
 use crate::layout::{get, granules, high, pack, words_of};
 
 const AF_UNIX: u16 = 1;
@@ -73,6 +74,34 @@ impl Socket {
             Self::Unix(path) => format!("unix:{path}"),
         }
     }
+}
+
+/// What parts a socket address from others, as 32 bits, and the number of the upstream in it.
+///
+/// Reads whatever bytes: as this module makes them, as the kernel gives them (then the number is
+/// 0), or as they lie in somebody's memory.
+pub(crate) fn known(bytes: &[u8]) -> Option<(u32, u32)> {
+    let (family, _) = bytes.split_first_chunk()?;
+    let (key, mark) = match u16::from_ne_bytes(*family) {
+        AF_INET => (bytes.get(..8)?.to_vec(), bytes.get(8..)?),
+        AF_INET6 => ([bytes.get(..4)?, bytes.get(8..24)?].concat(), bytes.get(4..)?),
+        AF_UNIX => {
+            let path = bytes.get(2..)?.iter().take(UNIX_PATH).take_while(|&&byte| byte != 0);
+            let end = 2 + path.count();
+            if end == 2 {
+                return None;
+            }
+            (bytes[..end].to_vec(), bytes.get(end + 1..).unwrap_or_default())
+        }
+        _ => return None,
+    };
+    let mark = mark.first_chunk().map_or(0, |mark| u32::from_ne_bytes(*mark));
+    Some((hash(&key), mark))
+}
+
+/// Whether a socket address is of the unix family.
+pub(crate) fn is_unix(bytes: &[u8]) -> bool {
+    bytes.get(..2) == Some(&AF_UNIX.to_ne_bytes())
 }
 
 /// A block ready to be written: lengths, socket address, text.
@@ -185,6 +214,11 @@ impl Address {
     #[inline]
     pub const fn name_len(&self) -> usize {
         self.place.namelen()
+    }
+
+    /// The address of its machine.
+    pub(crate) fn ip(&self) -> Option<IpAddr> {
+        Some(self.text().parse::<SocketAddr>().ok()?.ip().to_canonical())
     }
 
     /// The text.

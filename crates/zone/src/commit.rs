@@ -248,6 +248,14 @@ impl Zone {
                 adjust(built, self.region(), sketch, batch.now);
             }
             self.recount(built.plan.stored, built.sketch);
+            if let Some(stored) = built.plan.stored
+                && !retired.peers.is_empty()
+            {
+                self.shut_gone(writer, stored, &batch.hosts.hosts, built.sketch);
+            }
+            if let Some(sketch) = built.sketch {
+                self.shut_kept(writer, sketch, batch.next_hosts.is_some());
+            }
         }
         let epoch = writer.retire(limbo, &retired.blocks, &retired.peers);
         Ok(Committed { revision, epoch, said })
@@ -378,6 +386,7 @@ impl Zone {
                 let peer = Peer::at(&region, filled.peer).ok_or_else(lost)?;
                 let id = entry.server_id;
                 peer.fill(self.fresh_uid(), id, place, filled.weight);
+                peer.set_shut(entry.shut.0);
             }
             for (word, value) in words.iter().zip(filled.words()) {
                 set(word, value);
@@ -427,6 +436,7 @@ impl Zone {
             self.names().end();
         }
         self.recount(Some(stored), None);
+        self.shut_gone(writer, stored, &batch.hosts.hosts, None);
         if let Revision::Next(_) = batch.revision {
             self.root(root::REVISION).store(revision, Ordering::SeqCst);
         }

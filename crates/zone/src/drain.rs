@@ -1,7 +1,7 @@
 //! Whether a server that was taken out has no request any more.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use peerage_core::server::Server;
 use peerage_shm::{Epoch, Ref};
@@ -81,11 +81,8 @@ impl Concerned {
     }
 
     fn covers(&self, socket: &Address) -> bool {
-        let on_host = || {
-            let ip = socket.text().parse::<SocketAddr>().ok()?.ip().to_canonical();
-            Some(self.hosts.contains(&ip))
-        };
-        self.sockets.contains(&socket.sockaddr()) || on_host() == Some(true)
+        let on_host = || socket.ip().is_some_and(|ip| self.hosts.contains(&ip));
+        self.sockets.contains(&socket.sockaddr()) || on_host()
     }
 }
 

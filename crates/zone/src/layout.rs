@@ -11,7 +11,7 @@ mod up;
 
 use peerage_shm::{AtomicU64, Ordering, Ref, Region};
 
-pub(crate) use self::peer::Peer;
+pub(crate) use self::peer::{Peer, Shut};
 pub(crate) use self::table::{Entry, Table, TableHead};
 pub use self::up::BUCKETS_MS;
 pub(crate) use self::up::Up;

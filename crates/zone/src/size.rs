@@ -63,8 +63,9 @@ impl Format {
     /// Bytes of a region of that size that are given out when it is laid out, for good.
     pub fn fixed(&self, region: u64) -> u64 {
         let bytes = usize::try_from(region).unwrap_or(usize::MAX);
-        let blocks = [bucket_count(bytes), events_bytes(bytes) / 8, journal_bytes(bytes) / 8];
-        let blocks: u64 = blocks.into_iter().map(|words| u64::from(granules(words))).sum();
+        let rings = [events_bytes(bytes), journal_bytes(bytes), shut_bytes(bytes)];
+        let blocks = rings.into_iter().map(|bytes| bytes / 8).chain([bucket_count(bytes)]);
+        let blocks: u64 = blocks.map(|words| u64::from(granules(words))).sum();
         self.config().laid_out(bytes) as u64 + blocks * GRANULE
     }
 
@@ -138,6 +139,11 @@ pub(crate) fn events_bytes(zone_bytes: usize) -> usize {
 /// Bytes of the journal's ring: 1/16 of the zone, at most 4 MiB; a very small zone does without.
 pub(crate) fn journal_bytes(zone_bytes: usize) -> usize {
     if zone_bytes < 60 << 10 { 0 } else { (zone_bytes / 16).next_multiple_of(32).min(4 << 20) }
+}
+
+/// Bytes of the ring of servers taken out: 1/64 of the zone, within bounds.
+pub(crate) fn shut_bytes(zone_bytes: usize) -> usize {
+    (zone_bytes / 64).next_multiple_of(32).clamp(1 << 10, 64 << 10)
 }
 
 /// Granules that changes out of the reserve take for an upstream of so many entries, whose order

@@ -13,7 +13,8 @@ use peerage_shm::{Ref, Region};
 
 use crate::address::{AddressBlock, Socket};
 use crate::hosts;
-use crate::layout::{Blob, Entry, Peer, Table, granules, words_of};
+use crate::layout::{Blob, Entry, Peer, Shut, Table, granules, words_of};
+use crate::shut;
 use crate::stored::{Stored, StoredServer};
 use crate::texts;
 use crate::turn::Order;
@@ -54,6 +55,8 @@ pub(crate) struct SketchEntry {
     pub(crate) server_id: u64,
     /// The server was not up before and is now: failures are forgotten.
     pub(crate) revived: bool,
+    /// Whether the server is taken out, and when its connections are closed then, 0 = never.
+    pub(crate) shut: (Shut, u64),
 }
 
 /// Whether an entry's peer exists.
@@ -159,6 +162,7 @@ impl Sketch {
                 _ => server.admin.state,
             };
             let up = wanted == AdminState::Up;
+            let shut = shut::wanted(server, ip.and_then(|ip| down.get(ip)));
             let was_up = was_up && old.is_none_or(|old| old.open || old.weight == 0);
             SketchEntry {
                 entry: Entry {
@@ -171,6 +175,7 @@ impl Sketch {
                 peer: new,
                 server_id: server.id,
                 revived: !was_up && up,
+                shut,
             }
         };
         let sockets = sockets(server);

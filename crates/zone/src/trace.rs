@@ -1,10 +1,14 @@
 //! What a zone can reach: the allocator's truth after a writer died.
 
+use peerage_core::host::Hosts;
+use peerage_core::record;
 use peerage_shm::{Ref, Shared, Trace};
 
+use crate::address::Address;
 use crate::batch::settle;
 use crate::hosts;
-use crate::layout::{Blob, Entry, Peer, Table, Up, get, granules, high, low, root, set};
+use crate::layout::{Blob, Entry, Peer, Shut, Table, Up, get, granules, high, low, root, set};
+use crate::shut::wanted;
 use crate::size::second_table;
 use crate::turn::order_words;
 use crate::zone::Zone;
@@ -29,6 +33,7 @@ impl Trace for Reachable {
         if !hosts.at.is_none() {
             mark(hosts.at, hosts::granules(hosts));
         }
+        let down = zone.stored_hosts().hosts;
         let (events, granules) = zone.events_block();
         if granules != 0 {
             mark(events, granules);
@@ -36,6 +41,10 @@ impl Trace for Reachable {
         let (journal, granules) = zone.journal_block();
         if granules != 0 {
             mark(journal, granules);
+        }
+        let (shut, granules) = zone.shut_block();
+        if granules != 0 {
+            mark(shut, granules);
         }
         let (mut upstreams, mut servers, mut tables) = (0, 0, 0);
         let chains = (0..).map_while(|i| zone.bucket_at(i));
@@ -48,16 +57,38 @@ impl Trace for Reachable {
             tables += second_table(table.entries().len(), order);
             mark(table.at, Table::granules(table.entries().len()));
             mark_table(zone, table, mark);
+            shut_table(zone, table, &down);
         }
         // A writer that died may have counted or not.
         set(zone.root(root::UPSTREAMS), upstreams);
         set(zone.root(root::SERVERS), servers);
         set(zone.root(root::TABLES), tables);
+        // After the marks: who is sent to look for himself finds them.
+        zone.forget_shut();
     }
 
     fn companion(&self, shared: &Shared, record: Ref) -> Option<(Ref, u32)> {
         let (address, granules) = Peer::at(shared.region(), record)?.address().block();
         (granules != 0).then_some((address, granules))
+    }
+}
+
+/// Marks peers that are taken out: a writer that died may have put that in force and no more.
+fn shut_table(zone: &Zone, table: Table, hosts: &Hosts) {
+    for entry in table.entries().iter().map(Entry::read) {
+        let Some(peer) = Peer::at(zone.region(), entry.peer) else { continue };
+        let shut = match entry.open {
+            true => Shut::Open,
+            false => {
+                let server = record::decode_server(&entry.cold().read(zone.region()));
+                let address = Address::at(zone.region(), peer.address());
+                let host = address.and_then(|address| hosts.get(address.ip()?));
+                server.map_or(Shut::Open, |server| wanted(&server, host).0)
+            }
+        };
+        if peer.shut(peer.uid()) != shut {
+            peer.set_shut(shut);
+        }
     }
 }
 

@@ -84,6 +84,7 @@ impl Zone {
         zone.root(root::BUCKETS).store(pack(at.raw(), buckets as u32 - 1), Ordering::Release);
         zone.lay_out_events(&mut writer).ok_or_else(too_small)?;
         zone.lay_out_journal(&mut writer).ok_or_else(too_small)?;
+        zone.lay_out_shut(&mut writer).ok_or_else(too_small)?;
         zone.durable().set_instance(RandomState::new().hash_one(std::process::id()));
         drop(writer);
         Ok(zone)

@@ -141,7 +141,8 @@ fn documented(world: &World, size: u64, slots: u64, connections: u64) -> u64 {
         + slots * (64 + 8 * connections)
         + 8 * (size / 1024)
         + share(32, 8 << 10, 1 << 20)
-        + share(16, 0, 4 << 20);
+        + share(16, 0, 4 << 20)
+        + share(64, 1 << 10, 64 << 10);
     let mut content = 0;
     for (upstream, _) in contents(world).upstreams {
         let (n, name) = (upstream.servers.len() as u64, upstream.name.as_str().len() as u64);

@@ -78,9 +78,10 @@ fn server(method: &'static str, upstream: &str, server: &str) -> (&'static str, 
 }
 
 fn options(opts: &VerbOpts, mut say: impl FnMut(&str, &str)) {
-    let VerbOpts { wait, ttl, reason, min_up, if_reason } = opts;
+    let VerbOpts { wait, ttl, close, reason, min_up, if_reason } = opts;
     wait.inspect(|&wait| say("wait", &millis(wait)));
     ttl.inspect(|&ttl| say("ttl", &millis(ttl)));
+    close.inspect(|&close| say("close", &millis(close)));
     min_up.inspect(|min_up| say("min_up", &min_up.to_string()));
     reason.iter().for_each(|reason| say("reason", reason));
     if_reason.iter().for_each(|reason| say("if_reason", reason));

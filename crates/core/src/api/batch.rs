@@ -128,7 +128,7 @@ fn op(value: &Value, mode: WriteMode) -> Result<Op, Problem> {
             "host" => parts.host = Some(word(value)?),
             "body" => parts.body = Some(value),
             "force" => parts.force = Some(model::flag(value).map_err(|wrong| at.bad(key, &wrong))?),
-            "ttl" | "reason" | "min_up" | "if_reason" | "missing" => {
+            "ttl" | "close" | "reason" | "min_up" | "if_reason" | "missing" => {
                 parts.rest.push((key.clone(), value.clone()));
             }
             _ => return Err(at.unknown(key)),

@@ -128,6 +128,8 @@ struct AdminJson<'a> {
     state: AdminState,
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    close: Option<String>,
     #[serde(skip_serializing_if = "str::is_empty")]
     reason: &'a str,
 }
@@ -176,6 +178,11 @@ impl<'a> ServerJson<'a> {
 
 impl<'a> AdminJson<'a> {
     fn of(admin: &'a Admin) -> Self {
-        Self { state: admin.state, until: admin.until.map(iso), reason: &admin.reason }
+        Self {
+            state: admin.state,
+            until: admin.until.map(iso),
+            close: admin.close.map(iso),
+            reason: &admin.reason,
+        }
     }
 }

@@ -184,8 +184,14 @@ pub fn host_verb(ip: IpAddr, admin: &AdminBody, now: u64) -> Option<HostVerb> {
         End::After(ms) => Some(ms),
         End::At(at) => Some(at.checked_sub(now).filter(|&ms| ms > 0)?),
     };
+    let close = match admin.close {
+        End::Never => None,
+        End::After(ms) => Some(ms),
+        // What is past has been closed.
+        End::At(at) => at.checked_sub(now),
+    };
     let reason = Some(admin.reason.clone());
-    let opts = VerbOpts { ttl, reason, ..VerbOpts::default() };
+    let opts = VerbOpts { ttl, close, reason, ..VerbOpts::default() };
     let verb = admin.state.unwrap_or(AdminState::Up);
     Some(HostVerb { ip, verb, opts, missing_ok: true })
 }
@@ -303,9 +309,11 @@ mod tests {
         let admin = AdminBody {
             state: Some(AdminState::Down),
             end: End::At(9_000),
+            close: End::At(8_500),
             ..AdminBody::default()
         };
-        assert_eq!(host_verb(ip, &admin, 8_000).unwrap().opts.ttl, Some(1_000));
+        let opts = host_verb(ip, &admin, 8_000).unwrap().opts;
+        assert_eq!((opts.ttl, opts.close), (Some(1_000), Some(500)));
         assert_eq!(host_verb(ip, &admin, 9_000), None);
     }
 }

@@ -308,7 +308,9 @@ pub(super) fn admin(at: &At<'_>, value: &Value, form: Form) -> Result<AdminBody,
     for (key, value) in at.object(value)? {
         if *value == Value::Null {
             match key.as_str() {
-                "state" | "since" | "until" | "ttl" | "reason" | "by" | "from" => continue,
+                "state" | "since" | "until" | "ttl" | "close" | "reason" | "by" | "from" => {
+                    continue;
+                }
                 _ => return Err(at.unknown(key)),
             }
         }
@@ -327,11 +329,11 @@ pub(super) fn admin(at: &At<'_>, value: &Value, form: Form) -> Result<AdminBody,
                 body.reason = read.map_err(|wrong| at.bad(key, &wrong))?;
                 continue;
             }
-            "until" => {
-                let time = text(value).ok().and_then(parse_iso);
-                let wrong = || Wrong("is not a time like \"2026-11-29T21:05:07Z\"".to_owned());
-                End::At(time.ok_or_else(|| at.bad(key, &wrong()))?)
+            "close" => {
+                body.close = End::At(moment(value).map_err(|wrong| at.bad(key, &wrong))?);
+                continue;
             }
+            "until" => End::At(moment(value).map_err(|wrong| at.bad(key, &wrong))?),
             "ttl" => End::After(duration(value, field::ttl).map_err(|wrong| at.bad(key, &wrong))?),
             "since" | "by" | "from" => continue,
             _ => return Err(at.unknown(key)),
@@ -347,6 +349,9 @@ pub(super) fn admin(at: &At<'_>, value: &Value, form: Form) -> Result<AdminBody,
     };
     if up && body.end != End::Never {
         return Err(at.bad("state", &Wrong("is up, which has no end".to_owned())));
+    }
+    if up && body.close != End::Never {
+        return Err(at.bad("close", &FieldError::CloseOfUp));
     }
     Ok(body)
 }
@@ -367,6 +372,7 @@ pub fn verb_opts(
         let in_query = match key.as_str() {
             "wait" => query.wait.is_some(),
             "ttl" => query.ttl.is_some(),
+            "close" => query.close.is_some(),
             "reason" => query.reason.is_some(),
             "min_up" => query.min_up.is_some(),
             "if_reason" => query.if_reason.is_some(),
@@ -382,6 +388,7 @@ pub fn verb_opts(
         let read = match key.as_str() {
             "wait" => duration(value, field::wait).map(|wait| opts.wait = Some(wait)),
             "ttl" => duration(value, field::ttl).map(|ttl| opts.ttl = Some(ttl)),
+            "close" => duration(value, field::close).map(|close| opts.close = Some(close)),
             "reason" => reason(value).map(|reason| opts.reason = Some(reason)),
             "min_up" => whole(value)
                 .and_then(|n| Ok(field::min_up(n)?))
@@ -392,6 +399,10 @@ pub fn verb_opts(
     }
     if verb == AdminState::Up && opts.ttl.is_some() {
         return Err(at.bad("ttl", &Wrong("has no meaning for up, which has no end".to_owned())));
+    }
+    if verb == AdminState::Up && opts.close.is_some() {
+        let wrong = "has no meaning for up, which closes nothing".to_owned();
+        return Err(at.bad("close", &Wrong(wrong)));
     }
     Ok(opts)
 }
@@ -445,6 +456,12 @@ fn seconds(value: &Value) -> Result<Secs, Wrong> {
 }
 
 /// A time: nginx's text, or a whole number of seconds.
+/// A time as a listing shows it.
+fn moment(value: &Value) -> Result<u64, Wrong> {
+    let wrong = || Wrong("is not a time like \"2026-11-29T21:05:07Z\"".to_owned());
+    text(value).ok().and_then(parse_iso).ok_or_else(wrong)
+}
+
 fn duration<T>(value: &Value, read: fn(&str) -> Result<T, FieldError>) -> Result<T, Wrong> {
     match value {
         Value::Str(text) => Ok(read(text)?),

@@ -111,6 +111,7 @@ pub(super) fn options(query: &mut Query) -> Result<VerbOpts, Problem> {
     Ok(VerbOpts {
         wait: one(query, "wait", |text| field::wait(&text))?,
         ttl: one(query, "ttl", |text| field::ttl(&text))?,
+        close: one(query, "close", |text| field::close(&text))?,
         reason: one(query, "reason", text)?,
         min_up: one(query, "min_up", |text| {
             let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());

@@ -240,6 +240,8 @@ struct AdminJson<'a> {
     state: &'static str,
     since: Option<String>,
     until: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    close: Option<String>,
     reason: &'a str,
     by: &'a str,
     from: &'a str,
@@ -251,6 +253,7 @@ impl<'a> AdminJson<'a> {
             state: admin.state.as_str(),
             since: (admin.since > 0).then(|| iso(admin.since)),
             until: admin.until.map(iso),
+            close: admin.close.map(iso),
             reason: &admin.reason,
             by: &admin.by,
             from: &admin.from,

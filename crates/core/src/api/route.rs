@@ -344,13 +344,14 @@ mod tests {
 
     #[test]
     fn a_verb_takes_its_options() {
-        let query = b"wait=30s&ttl=15m&min_up=1&reason=deploy-812&if_reason=a+b&zone=main";
+        let query = b"wait=30s&ttl=15m&close=5m&min_up=1&reason=deploy-812&if_reason=a+b&zone=main";
         let path = b"/v1/upstreams/app/servers/10.0.0.1:8080/down";
         let routed = route(Http::Post, path, query, WriteMode::Operate).unwrap();
         assert_eq!(routed.zone.as_deref(), Some("main"));
         let opts = VerbOpts {
             wait: Some(30_000),
             ttl: Some(900_000),
+            close: Some(300_000),
             reason: Some("deploy-812".into()),
             min_up: Some(1),
             if_reason: Some("a b".into()),
@@ -431,7 +432,7 @@ mod tests {
             (Get, "/v1/zones/main", "zone=other", On, Code::BadParameter, None),
             (Delete, "/v1/upstreams/app", "force=yes", On, Code::BadParameter, None),
             (Post, "/v1/upstreams/app/servers/x/down", "wiat=30s", On, Code::BadParameter, None),
-            (Post, "/v1/upstreams/app/servers/x/down", "close=5m", On, Code::BadParameter, None),
+            (Post, "/v1/upstreams/app/servers/x/down", "close=5x", On, Code::BadValue, None),
             (Post, "/v1/upstreams/app/servers/x/down", "wait=2h", On, Code::BadValue, None),
             (
                 Post,

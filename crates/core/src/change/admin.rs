@@ -25,15 +25,19 @@ pub(super) fn state_admin(
     if state == AdminState::Up && body.end != End::Never {
         return Err(ChangeError::Field { field: "admin", error: FieldError::EndOfUp });
     }
-    Ok(set_admin(admin, state, &body.reason, body.end, ctx))
+    if state == AdminState::Up && body.close != End::Never {
+        return Err(ChangeError::Field { field: "admin", error: FieldError::CloseOfUp });
+    }
+    Ok(set_admin(admin, state, &body.reason, (body.end, body.close), ctx))
 }
 
-/// Sets state, end and reason together; what is already so stays with its actor and time.
+/// Sets state, reason, end, and when connections are closed, together; what is already so stays
+/// with its actor and time.
 pub(crate) fn set_admin(
     admin: &Admin,
     state: AdminState,
     reason: &str,
-    end: End,
+    (end, close): (End, End),
     ctx: &Context<'_>,
 ) -> Admin {
     // A state whose end has passed is over.
@@ -41,20 +45,24 @@ pub(crate) fn set_admin(
         End::At(at) if at <= ctx.now => (AdminState::Up, ""),
         _ => (state, reason),
     };
-    let (until, same_end) = match end {
-        _ if state == AdminState::Up => (None, admin.until.is_none()),
-        End::Never => (None, admin.until.is_none()),
+    let time = |end: End, stands: Option<u64>| match end {
+        _ if state == AdminState::Up => (None, stands.is_none()),
+        End::Never => (None, stands.is_none()),
         End::After(ms) => (Some(ctx.now.saturating_add(ms)), false),
-        // Such an end comes from a listing, which shows whole seconds.
-        End::At(at) => (Some(at), admin.until.is_some_and(|until| until / 1000 == at / 1000)),
+        // Such a time comes from a listing, which shows whole seconds.
+        End::At(at) => (Some(at), stands.is_some_and(|stands| stands / 1000 == at / 1000)),
     };
-    if state == admin.state && field::is_kept(&admin.reason, reason) && same_end {
+    let (until, same_end) = time(end, admin.until);
+    let (close, same_close) = time(close, admin.close);
+    let same = state == admin.state && field::is_kept(&admin.reason, reason);
+    if same && same_end && same_close {
         return admin.clone();
     }
     Admin {
         state,
         since: ctx.now,
         until,
+        close,
         reason: reason.to_owned(),
         by: ctx.actor.by.clone(),
         from: ctx.actor.from.clone(),
@@ -83,8 +91,7 @@ pub(super) fn verb(
             by: stands.by.clone(),
         });
     }
-    let end = opts.ttl.map_or(End::Never, End::After);
-    let wanted = set_admin(stands, verb, opts.reason.as_deref().unwrap_or(""), end, ctx);
+    let wanted = set_admin(stands, verb, opts.reason.as_deref().unwrap_or(""), opts.times(), ctx);
     if wanted == *stands {
         return Ok(Applied::Same);
     }
@@ -111,7 +118,7 @@ pub(super) fn expire(current: &Upstream, now: u64, ctx: &Context<'_>) -> Applied
     }
     let mut next = current.clone();
     for server in next.servers.iter_mut().filter(|server| over(&server.admin)) {
-        server.admin = set_admin(&server.admin, AdminState::Up, "", End::Never, ctx);
+        server.admin = set_admin(&server.admin, AdminState::Up, "", (End::Never, End::Never), ctx);
     }
     Applied::Set(next)
 }

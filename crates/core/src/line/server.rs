@@ -76,6 +76,8 @@ struct AdminLine<'a> {
     since: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    close: Option<u64>,
     #[serde(default, skip_serializing_if = "str::is_empty", borrow)]
     reason: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "str::is_empty", borrow)]
@@ -93,6 +95,7 @@ impl<'a> ServerLine<'a> {
             state: admin.state,
             since: admin.since,
             until: admin.until,
+            close: admin.close,
             reason: Cow::Borrowed(&admin.reason),
             by: Cow::Borrowed(&admin.by),
             from: Cow::Borrowed(&admin.from),
@@ -124,6 +127,7 @@ impl<'a> ServerLine<'a> {
             state: admin.state,
             since: admin.since,
             until: admin.until,
+            close: admin.close,
             reason: admin.reason.into_owned(),
             by: admin.by.into_owned(),
             from: admin.from.into_owned(),

@@ -215,10 +215,12 @@ pub fn any_state() -> impl Strategy<Value = AdminState> {
 
 pub fn any_admin() -> impl Strategy<Value = Admin> {
     let until = prop::option::of(2_000_000_000_000u64..2_000_000_100_000);
+    let close = prop::option::of(2_000_000_000_000u64..2_000_000_100_000);
     let texts = ("[a-zé\"<]{0,5}", "(ci|config|)", "(10\\.0\\.0\\.9|)");
-    (any_state(), 0u64..3, until, texts).prop_map(|(state, since, until, (reason, by, from))| {
-        let until = if state == AdminState::Up { None } else { until };
-        Admin { state, since: since * 1_000_000_000_123, until, reason, by, from }
+    (any_state(), 0u64..3, until, close, texts).prop_map(|(state, since, until, close, texts)| {
+        let (until, close) = if state == AdminState::Up { (None, None) } else { (until, close) };
+        let (reason, by, from) = texts;
+        Admin { state, since: since * 1_000_000_000_123, until, close, reason, by, from }
     })
 }
 

@@ -1,9 +1,34 @@
 //! A peer's record.
 
-use peerage_shm::{AtomicU64, Ref, Region};
+use peerage_shm::{AtomicU64, Ordering, Ref, Region};
 
 use crate::address::Place;
-use crate::layout::{get, granules, low, set};
+use crate::layout::{get, granules, high, low, pack, set};
+
+/// Whether a peer was taken out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Shut {
+    /// It was not.
+    #[default]
+    Open,
+    /// Connections to it are kept until its last request ends.
+    Drain,
+    /// They are kept no longer.
+    Down,
+    /// The same, and no table names it any more.
+    Gone,
+}
+
+impl Shut {
+    const fn from_bits(bits: u32) -> Self {
+        match bits {
+            0 => Self::Open,
+            1 => Self::Drain,
+            2 => Self::Down,
+            _ => Self::Gone,
+        }
+    }
+}
 
 /// A peer: what lives on while tables change.
 #[derive(Clone, Copy)]
@@ -24,6 +49,7 @@ impl Peer {
     const PASSIVE: usize = 3;
     const ADDRESS: usize = 4;
     const ID: usize = 5;
+    /// Its number, and above it whether it is shut, see [`Shut`].
     const UID: usize = 6;
     /// From here on nothing but what was counted or shown: 7 is for verdicts of health checks.
     const SHOWN: usize = 7;
@@ -114,6 +140,29 @@ impl Peer {
     #[inline]
     pub(crate) fn uid(self) -> u32 {
         low(get(&self.w[Self::UID]))
+    }
+    /// Whether it was taken out, as far as has been told; of the peer of that number.
+    pub(crate) fn shut(self, uid: u32) -> Shut {
+        let word = get(&self.w[Self::UID]);
+        if low(word) == uid { Shut::from_bits(high(word)) } else { Shut::Gone }
+    }
+    /// Says that it is taken out, or not. Under the lock, or before it is published.
+    pub(crate) fn set_shut(self, shut: Shut) {
+        set(&self.w[Self::UID], pack(shut as u32, self.uid()));
+    }
+    /// Says that no table names the peer of that number any more, by anybody who knows.
+    pub(crate) fn set_gone(self, uid: u32) {
+        let word = get(&self.w[Self::UID]);
+        if low(word) == uid {
+            // Where that fails, the record is another's by now.
+            let gone = pack(Shut::Gone as u32, uid);
+            let _ = self.w[Self::UID].compare_exchange(
+                word,
+                gone,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
     }
     /// Tries that ended without a status of a class.
     #[inline]

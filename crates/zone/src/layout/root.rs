@@ -94,4 +94,10 @@ words! {
     NAMES_OWNER
     /// Until when that word holds (monotonic ms).
     NAMES_LEASE
+    /// The ring of servers taken out: ref and words.
+    SHUT
+    /// Where the next one goes. Under the lock; its store publishes.
+    SHUT_HEAD
+    /// Where the oldest one lies. Under the lock.
+    SHUT_TAIL
 }
