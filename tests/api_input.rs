@@ -185,7 +185,7 @@ fn bad_servers() -> Vec<Row> {
             "bad-value",
             Some("fail_timeout"),
         ),
-        ("slow_start", r#"{"slow_start":"30s"}"#, 400, "bad-value", Some("slow_start")),
+        ("slow_start", r#"{"slow_start":"5h"}"#, 400, "bad-value", Some("slow_start")),
         ("backup as text", r#"{"backup":"yes"}"#, 400, "bad-value", Some("backup")),
         ("a route of 33 bytes", &route, 400, "bad-value", Some("route")),
         ("a route with a newline", r#"{"route":"a\nb"}"#, 400, "bad-value", Some("route")),

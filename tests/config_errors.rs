@@ -155,6 +155,27 @@ fn blocks() {
             "invalid value \"best\" in \"peerage_method\" directive",
         ),
         (
+            "peerage main; peerage_method hash twice;",
+            "invalid value \"hash twice\" in \"peerage_method\" directive: not a method",
+        ),
+        (
+            "peerage main; peerage_method least_time;",
+            "invalid value \"least_time\" in \"peerage_method\" directive",
+        ),
+        (
+            "peerage main; peerage_method random two least_conn more;",
+            "invalid number of arguments in \"peerage_method\" directive",
+        ),
+        ("peerage_hash_key $uri;", "\"peerage_hash_key\" directive needs \"peerage\" before it"),
+        (
+            "peerage main; peerage_hash_key $uri; peerage_hash_key $uri;",
+            "\"peerage_hash_key\" directive is duplicate",
+        ),
+        (
+            "peerage main; peerage_hash_key $no_such_variable;",
+            "unknown \"no_such_variable\" variable",
+        ),
+        (
             "peerage main; peerage_method round_robin; peerage_method round_robin;",
             "\"peerage_method\" directive is duplicate",
         ),
@@ -209,7 +230,11 @@ fn servers() {
         ("10.0.0.1 max_conns=1048576", "it must be a whole number from 0 to 1048575"),
         ("10.0.0.1 max_fails=65536", "it must be a whole number from 0 to 65535"),
         ("10.0.0.1 fail_timeout=1x", "invalid value \"fail_timeout=1x\""),
-        ("10.0.0.1 slow_start=30s", "it is not available in this version"),
+        (
+            "10.0.0.1 slow_start=5h",
+            "invalid value \"slow_start=5h\" in \"peerage_server\" directive",
+        ),
+        ("10.0.0.1 slow_start=4h1s", "it must be at most 4h"),
         (
             "10.0.0.1 weight=1 weight=1",
             "duplicate parameter \"weight\" in \"peerage_server\" directive",

@@ -163,7 +163,9 @@ fn what_takes_requests_or_may_again_at_once_keeps_its_connections() {
     nginx.api().ok("PATCH", "upstreams/app", Some(&json!({"defaults": {"max_fails": 3}})));
     holds_for(ms(700), || open() == before);
     hit(nginx.web(), "/app", 40).all_ok();
-    assert_eq!(open(), before);
+    // A worker that had none to a server may have made one.
+    let now = open();
+    assert!(now.0 >= before.0 && now.1 >= before.1, "{before:?} {now:?}");
 }
 
 #[test]

@@ -11,8 +11,10 @@ use std::time::{Duration, Instant};
 
 use peerage_core::declare::{DeclaredServer, DeclaredUpstream};
 use peerage_core::name::UpstreamName;
-use peerage_core::upstream::Settings;
-use peerage_zone::{Choice, Clock, Fixed, Format, Outcome, Region, Target, Zone};
+use peerage_core::upstream::{Method, Settings};
+use peerage_zone::{
+    Choice, Clock, Fixed, Format, Key, Outcome, Pick, Region, Target, Worker, Zone,
+};
 
 const SERVERS: usize = 4;
 const TIME: Duration = Duration::from_millis(500);
@@ -37,27 +39,53 @@ fn main() {
     row("peerage, an upstream each, all counters", |i| ours(zone, i, i, Counted::Yes));
     println!();
     println!("{:44} {:>8} {:>8} {:>8}", "ns of CPU a pick, one at work, servers:", 4, 64, 1000);
-    let figures = [8, 9, 10].map(|upstream| {
-        let mut pick = ours(zone, 0, upstream, Counted::No);
-        let mut rounds: Vec<f64> = (0..ROUNDS).map(|_| alone(&mut pick)).collect();
-        rounds.sort_by(f64::total_cmp);
-        rounds[ROUNDS / 2]
-    });
+    let figures = [8, 9, 10].map(|upstream| median(&mut ours(zone, 0, upstream, Counted::No)));
     println!("{:44} {:8.1} {:8.1} {:8.1}", "peerage", figures[0], figures[1], figures[2]);
+    println!();
+    println!("{:44} {:>8} {:>8} {:>8}", "the same by method, servers:", 4, "1000", "1000 busy");
+    for (i, method) in Method::ALL.into_iter().enumerate() {
+        let small = median(&mut keyed(zone, FIRST + 2 * i, method));
+        let mut pick = keyed(zone, FIRST + 2 * i + 1, method);
+        let large = median(&mut pick);
+        let busy = busy(zone, FIRST + 2 * i + 1);
+        let most = median(&mut pick);
+        drop(busy);
+        println!("{:44} {small:8.1} {large:8.1} {most:8.1}", method.as_str());
+    }
+    let (small, large) = (Peers::of(SERVERS), Peers::of(MANY));
+    let (few, many) = (median(&mut || small.least()), median(&mut || large.least()));
+    large.peers.iter().for_each(|peer| peer.conns.store(1, Relaxed));
+    let most = median(&mut || large.least());
+    println!("{:44} {few:8.1} {many:8.1} {most:8.1}", "nginx's zone and rwlock, least_conn");
 }
 
-const FORMAT: Format = Format { build: 1, slots: 64, connections: 64 };
+/// The median of some rounds of one at work.
+fn median(pick: &mut impl FnMut()) -> f64 {
+    let mut rounds: Vec<f64> = (0..ROUNDS).map(|_| alone(pick)).collect();
+    rounds.sort_by(f64::total_cmp);
+    rounds[ROUNDS / 2]
+}
 
-/// Upstreams 0 to 7 of four servers, 8 of four, 9 of 64, 10 of 1,000.
+const FORMAT: Format = Format { build: 1, slots: 64, connections: 2000 };
+/// The first of the upstreams that are there twice for each method, of four and of 1,000 servers.
+const FIRST: usize = 11;
+const MANY: usize = 1000;
+
+/// Upstreams 0 to 7 of four servers, 8 of four, 9 of 64, 10 of 1,000; then those by method.
 fn zone() -> Zone {
-    let words: Box<[AtomicU64]> = (0..2 << 20).map(|_| AtomicU64::new(0)).collect();
+    let words: Box<[AtomicU64]> = (0..4 << 20).map(|_| AtomicU64::new(0)).collect();
     let lock = Box::leak(Box::new(AtomicU64::new(0)));
     let zone = Zone::format(Region::new(Box::leak(words)), lock, &FORMAT).expect("it fits");
-    let upstreams = (0..11).map(|i| {
-        let servers = [4, 64, 1000][usize::from(i == 9) + 2 * usize::from(i == 10)];
+    let upstreams = (0..FIRST + 2 * Method::ALL.len()).map(|i| {
+        let (servers, method) = match i {
+            9 => (64, None),
+            10 => (MANY, None),
+            ..FIRST => (SERVERS, None),
+            _ => ([SERVERS, MANY][(i - FIRST) % 2], Some(Method::ALL[(i - FIRST) / 2])),
+        };
         let mut upstream = DeclaredUpstream {
             name: UpstreamName::parse(&format!("u{i}")).expect("a good name"),
-            settings: Settings::default(),
+            settings: Settings { method, ..Settings::default() },
             servers: Vec::new(),
         };
         for s in 0..servers {
@@ -100,13 +128,66 @@ fn ours(zone: Zone, process: usize, upstream: usize, counted: Counted) -> impl F
     }
 }
 
+/// The same by a method, with one key after the other.
+fn keyed(zone: Zone, upstream: usize, method: Method) -> impl FnMut() {
+    let worker = worker(zone);
+    let fixed = Fixed::new(&format!("u{upstream}"));
+    let clock = Clock { secs: 1, msec: 1000 };
+    let outcome = Outcome { status: 200, header_ms: Some(1), response_ms: 1, ..Outcome::default() };
+    let mut text = *b"/some/path/of/a/request/0000";
+    let mut key = 0u32;
+    move || {
+        key = key.wrapping_add(1);
+        text[24..].copy_from_slice(&key.to_le_bytes());
+        let (target, mut choice) = (Target::Fixed(&fixed), Choice::new());
+        let key =
+            if method == Method::IpHash { Key::Address(&text[25..]) } else { Key::Text(&text) };
+        if worker.pick_in_turn(&mut choice, &target, || clock).is_none() {
+            let pick = worker.pick_at_length(&mut choice, &target, key, &clock);
+            black_box(matches!(pick, Pick::Peer(_)));
+        }
+        worker.done(&mut choice, &outcome, || clock);
+    }
+}
+
+fn worker(zone: Zone) -> Worker {
+    static PIDS: AtomicU64 = AtomicU64::new(1000);
+    zone.worker(PIDS.fetch_add(1, Relaxed) as u32, 1, &FORMAT).expect("a slot is free")
+}
+
+/// A request in flight at each of many servers.
+fn busy(zone: Zone, upstream: usize) -> impl Drop {
+    struct Busy(Worker, Vec<Choice>);
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            self.1.iter_mut().for_each(|choice| self.0.abandon(choice));
+        }
+    }
+    let mut busy = Busy(worker(zone), Vec::new());
+    let name = format!("u{upstream}");
+    for _ in 0..MANY {
+        let mut choice = Choice::new();
+        let clock = Clock { secs: 1, msec: 1000 };
+        let _ = busy.0.pick(&mut choice, &Target::Name(name.as_bytes()), &clock);
+        busy.1.push(choice);
+    }
+    busy
+}
+
 fn alone(pick: &mut impl FnMut()) -> f64 {
-    const PICKS: u32 = 200_000;
-    let begun = Instant::now();
+    const PICKS: u32 = 100_000;
+    let begun = on_cpu();
     for _ in 0..PICKS {
         pick();
     }
-    begun.elapsed().as_nanos() as f64 / f64::from(PICKS)
+    (on_cpu() - begun) as f64 / f64::from(PICKS)
+}
+
+/// The time that this thread has run, ns: others that run meanwhile do not count.
+fn on_cpu() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let first = text.split(' ').next().and_then(|ns| ns.parse().ok());
+    first.expect("the kernel tells how long a thread has run")
 }
 
 /// The median of some rounds, for each number of threads; `make` gives a thread its pick.
@@ -170,13 +251,17 @@ struct Peer {
 
 impl Peers {
     fn new() -> Self {
+        Self::of(SERVERS)
+    }
+
+    fn of(servers: usize) -> Self {
         let peer = |_| Peer {
             weight: 1.into(),
             effective: 1.into(),
             max_fails: 1.into(),
             ..Peer::default()
         };
-        Self { lock: Rwlock::default(), peers: (0..SERVERS).map(peer).collect() }
+        Self { lock: Rwlock::default(), peers: (0..servers).map(peer).collect() }
     }
 
     fn turn(&self) {
@@ -220,6 +305,59 @@ impl Peers {
         peer.conns.store(peer.conns.load(Relaxed) + 1, Relaxed);
         self.lock.unlock();
         best
+    }
+
+    /// As ngx_http_upstream_get_least_conn_peer, which looks a second time where several have the
+    /// fewest.
+    fn least(&self) {
+        let now = 1_000_000;
+        let of = |peer: &Peer| (peer.conns.load(Relaxed), peer.weight.load(Relaxed));
+        let open = |peer: &Peer| {
+            let failed = peer.max_fails.load(Relaxed) > 0
+                && peer.fails.load(Relaxed) >= peer.max_fails.load(Relaxed)
+                && now - peer.checked.load(Relaxed) <= 10;
+            let full = peer.max_conns.load(Relaxed) > 0
+                && peer.conns.load(Relaxed) >= peer.max_conns.load(Relaxed);
+            peer.down.load(Relaxed) == 0 && !failed && !full
+        };
+        self.lock.write();
+        let mut best: Option<usize> = None;
+        let mut many = false;
+        for (i, peer) in self.peers.iter().enumerate().filter(|(_, peer)| open(peer)) {
+            let (conns, weight) = of(peer);
+            match best.map(|best| of(&self.peers[best])) {
+                Some((least, its)) if conns * its > least * weight => {}
+                Some((least, its)) if conns * its == least * weight => many = true,
+                _ => (best, many) = (Some(i), false),
+            }
+        }
+        let mut best = best.unwrap_or(0);
+        let (least, its) = of(&self.peers[best]);
+        let mut total = 0;
+        for (i, peer) in self.peers.iter().enumerate().skip(if many { best } else { usize::MAX }) {
+            let (conns, weight) = of(peer);
+            if conns * its != least * weight || !open(peer) {
+                continue;
+            }
+            let effective = peer.effective.load(Relaxed);
+            let current = peer.current.load(Relaxed) + effective;
+            peer.current.store(current, Relaxed);
+            total += effective;
+            if effective < weight {
+                peer.effective.store(effective + 1, Relaxed);
+            }
+            if current > self.peers[best].current.load(Relaxed) {
+                best = i;
+            }
+        }
+        let peer = &self.peers[best];
+        peer.current.store(peer.current.load(Relaxed) - total, Relaxed);
+        if now - peer.checked.load(Relaxed) > 10 {
+            peer.checked.store(now, Relaxed);
+        }
+        peer.conns.store(peer.conns.load(Relaxed) + 1, Relaxed);
+        self.lock.unlock();
+        self.free(black_box(best));
     }
 
     fn free(&self, at: usize) {

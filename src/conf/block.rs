@@ -1,4 +1,5 @@
-//! `peerage`, `peerage_server`, `peerage_defaults`, `peerage_method`: an upstream{} taken over.
+//! `peerage`, `peerage_server`, `peerage_defaults`, `peerage_method`, `peerage_hash_key`: an
+//! upstream{} taken over.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
@@ -27,6 +28,7 @@ pub(crate) struct Block {
     position: String,
     zone: OnceCell<Rc<Zone>>,
     method: Cell<Option<Method>>,
+    hash_key: OnceCell<Complex>,
     defaults: OnceCell<Defaults>,
     servers: RefCell<Vec<DeclaredServer>>,
     declared: OnceCell<DeclaredUpstream>,
@@ -66,6 +68,11 @@ impl Block {
             defaults: self.defaults.get().copied().unwrap_or_default(),
             texts: Texts::default(),
         }
+    }
+
+    /// `peerage_hash_key`; `None` is `$remote_addr`.
+    pub(crate) fn hash_key(&self) -> Option<&Complex> {
+        self.hash_key.get()
     }
 
     pub(crate) fn is_keyed(&self) -> bool {
@@ -142,6 +149,7 @@ pub(crate) fn set(cf: &Conf<'_>) -> Result<(), Refused> {
         position: cf.position(),
         zone: OnceCell::new(),
         method: Cell::new(None),
+        hash_key: OnceCell::new(),
         defaults: OnceCell::new(),
         servers: RefCell::default(),
         declared: OnceCell::new(),
@@ -177,18 +185,26 @@ pub(crate) fn defaults(cf: &Conf<'_>) -> Result<(), Refused> {
     block.defaults.set(defaults).map_err(|_| words::duplicate(DIRECTIVE))
 }
 
-/// `peerage_method name`.
+/// `peerage_method words`.
 pub(crate) fn method(cf: &Conf<'_>) -> Result<(), Refused> {
     const DIRECTIVE: &str = "peerage_method";
     let args = cf.args()?;
     let block = taken_over(cf.srv(), DIRECTIVE)?;
-    let Some(method) = Method::parse(args[1]) else {
-        return Err(words::invalid(DIRECTIVE, args[1], "not a method of this version"));
+    let Some(method) = Method::parse_words(&args[1..]) else {
+        return Err(words::invalid(DIRECTIVE, &args[1..].join(" "), "not a method"));
     };
     if block.method.replace(Some(method)).is_some() {
         return Err(words::duplicate(DIRECTIVE));
     }
     Ok(())
+}
+
+/// `peerage_hash_key value`.
+pub(crate) fn hash_key(cf: &Conf<'_>) -> Result<(), Refused> {
+    const DIRECTIVE: &str = "peerage_hash_key";
+    let args = cf.args()?;
+    let block = taken_over(cf.srv(), DIRECTIVE)?;
+    block.hash_key.set(cf.complex(args[1])?).map_err(|_| words::duplicate(DIRECTIVE))
 }
 
 fn taken_over<'a>(srv: &'a Srv, directive: &str) -> Result<&'a Rc<Block>, Refused> {

@@ -19,6 +19,7 @@ pub(crate) mod file;
 pub(crate) mod filter;
 mod gate;
 pub(crate) mod global;
+mod key;
 pub(crate) mod lock;
 pub(crate) mod log;
 pub(crate) mod module;

@@ -5,10 +5,10 @@ use std::ffi::{c_char, c_void};
 use std::ptr;
 
 use nginx_sys::{
-    NGX_CONF_1MORE, NGX_CONF_2MORE, NGX_CONF_ANY, NGX_CONF_TAKE1, NGX_HTTP_LOC_CONF,
-    NGX_HTTP_LOC_CONF_OFFSET, NGX_HTTP_MAIN_CONF, NGX_HTTP_MAIN_CONF_OFFSET, NGX_HTTP_MODULE,
-    NGX_HTTP_SRV_CONF_OFFSET, NGX_HTTP_UPS_CONF, ngx_command_t, ngx_conf_t, ngx_cycle_t,
-    ngx_http_module_t, ngx_int_t, ngx_module_t, ngx_uint_t,
+    NGX_CONF_1MORE, NGX_CONF_2MORE, NGX_CONF_ANY, NGX_CONF_TAKE1, NGX_CONF_TAKE123,
+    NGX_HTTP_LOC_CONF, NGX_HTTP_LOC_CONF_OFFSET, NGX_HTTP_MAIN_CONF, NGX_HTTP_MAIN_CONF_OFFSET,
+    NGX_HTTP_MODULE, NGX_HTTP_SRV_CONF_OFFSET, NGX_HTTP_UPS_CONF, ngx_command_t, ngx_conf_t,
+    ngx_cycle_t, ngx_http_module_t, ngx_int_t, ngx_module_t, ngx_uint_t,
 };
 
 use super::conf::{self, CONF_ERROR, Conf, ERROR, OK};
@@ -65,7 +65,7 @@ static CONTEXT: Table<ngx_http_module_t> = Table(UnsafeCell::new(ngx_http_module
     merge_loc_conf: Some(merge_loc_conf),
 }));
 
-static COMMANDS: Table<[ngx_command_t; 8]> = Table(UnsafeCell::new([
+static COMMANDS: Table<[ngx_command_t; 9]> = Table(UnsafeCell::new([
     command(c"peerage_zone", NGX_HTTP_MAIN_CONF | NGX_CONF_2MORE, zone, NGX_HTTP_MAIN_CONF_OFFSET),
     command(c"peerage", NGX_HTTP_UPS_CONF | NGX_CONF_1MORE, peerage, NGX_HTTP_SRV_CONF_OFFSET),
     command(
@@ -82,8 +82,14 @@ static COMMANDS: Table<[ngx_command_t; 8]> = Table(UnsafeCell::new([
     ),
     command(
         c"peerage_method",
-        NGX_HTTP_UPS_CONF | NGX_CONF_TAKE1,
+        NGX_HTTP_UPS_CONF | NGX_CONF_TAKE123,
         method,
+        NGX_HTTP_SRV_CONF_OFFSET,
+    ),
+    command(
+        c"peerage_hash_key",
+        NGX_HTTP_UPS_CONF | NGX_CONF_TAKE1,
+        hash_key,
         NGX_HTTP_SRV_CONF_OFFSET,
     ),
     command(c"peerage_log", NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, log, NGX_HTTP_MAIN_CONF_OFFSET),
@@ -129,6 +135,7 @@ directive!(peerage, crate::conf::block::set);
 directive!(server, crate::conf::block::server);
 directive!(defaults, crate::conf::block::defaults);
 directive!(method, crate::conf::block::method);
+directive!(hash_key, crate::conf::block::hash_key);
 directive!(log, crate::conf::log::set);
 directive!(api, crate::conf::api::set);
 

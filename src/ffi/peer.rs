@@ -12,10 +12,11 @@ use nginx_sys::{
 };
 use peerage_core::name::{Case, Glob};
 use peerage_shm::point;
-use peerage_zone::{Address, CHUNK, Choice, NoPeer, Outcome, Picked, Target, Worker};
+use peerage_zone::{Address, CHUNK, Choice, NoPeer, Outcome, Pick, Picked, Target, Worker};
 
 use super::conf::{self, Complex, ERROR, OK};
 use super::fence;
+use super::key::Said;
 use super::log::Log;
 use super::process;
 use super::request::Request;
@@ -41,6 +42,8 @@ pub(crate) struct Peer {
     name: ngx_str_t,
     /// The last try; null before the first.
     last: *const Try,
+    /// What the method chooses by.
+    key: Said,
     pub(crate) error: Option<NoPeer>,
     /// The first try, and room for its address if that is an IPv4 one; not filled before.
     first: MaybeUninit<(Try, [[u64; CHUNK]; INLINE])>,
@@ -118,6 +121,7 @@ callback! {
             (&raw mut (*peer).r).write(NonNull::new_unchecked(r));
             (&raw mut (*peer).name).write((*us).host);
             (&raw mut (*peer).last).write(ptr::null());
+            (&raw mut (*peer).key).write(Said::Unasked);
             (&raw mut (*peer).error).write(None);
 
             // The name, which error logs show, comes with the first `get`.
@@ -264,12 +268,11 @@ unsafe fn get_at_length(pc: &mut ngx_peer_connection_t, peer: &mut Peer) -> ngx_
         (None, None) => Err(NoPeer::Busy),
         (None, Some(worker)) => {
             peer.worker = Some(worker);
-            let target = match &block.name {
-                Name::Fixed(fixed, _) => Target::Fixed(fixed),
-                // SAFETY: the name is of the request's pool.
-                Name::Keyed(..) => Target::Name(unsafe { conf::bytes(&peer.name) }),
-            };
-            worker.pick_at_length(&mut peer.choice, &target, &process::clock())
+            // SAFETY: the caller's request.
+            match unsafe { pick(peer, block, worker) } {
+                Some(picked) => picked,
+                None => return ERROR,
+            }
         }
     };
     match picked {
@@ -279,6 +282,32 @@ unsafe fn get_at_length(pc: &mut ngx_peer_connection_t, peer: &mut Peer) -> ngx_
             peer.refuse(error);
             pc.name = &raw mut peer.name;
             NGX_BUSY as _
+        }
+    }
+}
+
+/// Picks by whatever the method wants to know; `None` where there is no memory for that.
+///
+/// # Safety
+///
+/// - the request of `peer` lives
+unsafe fn pick(peer: &mut Peer, block: &Block, worker: &Worker) -> Option<Result<Picked, NoPeer>> {
+    let target = match &block.name {
+        Name::Fixed(fixed, _) => Target::Fixed(fixed),
+        // SAFETY: the name is of the request's pool.
+        Name::Keyed(..) => Target::Name(unsafe { conf::bytes(&peer.name) }),
+    };
+    loop {
+        // SAFETY: the caller's request.
+        let key = unsafe { peer.key.key() };
+        match worker.pick_at_length(&mut peer.choice, &target, key, &process::clock()) {
+            Pick::Peer(picked) => return Some(Ok(picked)),
+            Pick::None(error) => return Some(Err(error)),
+            // Asked once: then it has a key.
+            Pick::Wants(input) => {
+                // SAFETY: the caller's request, of the block's configuration.
+                peer.key = unsafe { Said::ask(peer.r.as_ptr(), (block, worker), &target, input)? };
+            }
         }
     }
 }

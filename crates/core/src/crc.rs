@@ -1,4 +1,5 @@
-//! CRC-32C (Castagnoli), eight bytes at a step: the checksum of lines of the state file.
+//! CRC-32C (Castagnoli), eight bytes at a step: the checksum of lines of the state file; and the
+//! CRC-32 that nginx hashes keys with.
 
 /// The checksum of some bytes.
 pub fn crc32c(bytes: &[u8]) -> u32 {
@@ -7,34 +8,49 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 
 /// The checksum of what has the checksum `sum`, followed by these bytes.
 pub fn extend(sum: u32, bytes: &[u8]) -> u32 {
+    update(&TABLES, sum, bytes)
+}
+
+/// The CRC-32 (IEEE) of some bytes, as `ngx_crc32_long`.
+pub fn crc32(bytes: &[u8]) -> u32 {
+    extend32(0, bytes)
+}
+
+/// The CRC-32 of what has the CRC-32 `sum`, followed by these bytes.
+pub fn extend32(sum: u32, bytes: &[u8]) -> u32 {
+    update(&TABLES32, sum, bytes)
+}
+
+#[inline(always)]
+fn update(tables: &[[u32; 256]; 8], sum: u32, bytes: &[u8]) -> u32 {
     let mut crc = !sum;
     let (chunks, rest) = bytes.as_chunks::<8>();
     for chunk in chunks {
         let word = u64::from_le_bytes(*chunk) ^ u64::from(crc);
         crc = 0;
-        for (i, table) in TABLES.iter().enumerate() {
+        for (i, table) in tables.iter().enumerate() {
             crc ^= table[(word >> (56 - 8 * i)) as usize & 0xff];
         }
     }
     for &byte in rest {
-        crc = crc >> 8 ^ TABLES[0][((crc ^ u32::from(byte)) & 0xff) as usize];
+        crc = crc >> 8 ^ tables[0][((crc ^ u32::from(byte)) & 0xff) as usize];
     }
     !crc
 }
 
 /// `TABLES[n][b]`: the checksum of byte b followed by n zero bytes.
-static TABLES: [[u32; 256]; 8] = tables();
+static TABLES: [[u32; 256]; 8] = tables(0x82f6_3b78);
+/// The same of CRC-32.
+static TABLES32: [[u32; 256]; 8] = tables(0xedb8_8320);
 
-const POLYNOMIAL: u32 = 0x82f6_3b78;
-
-const fn tables() -> [[u32; 256]; 8] {
+const fn tables(polynomial: u32) -> [[u32; 256]; 8] {
     let mut tables = [[0; 256]; 8];
     let mut byte = 0;
     while byte < 256 {
         let mut crc = byte as u32;
         let mut bit = 0;
         while bit < 8 {
-            crc = if crc & 1 == 1 { crc >> 1 ^ POLYNOMIAL } else { crc >> 1 };
+            crc = if crc & 1 == 1 { crc >> 1 ^ polynomial } else { crc >> 1 };
             bit += 1;
         }
         tables[0][byte] = crc;
@@ -74,5 +90,12 @@ mod tests {
             let (before, after) = bytes.split_at(bytes.len() / 3);
             assert_eq!(extend(crc32c(before), after), sum);
         }
+    }
+    #[test]
+    fn crc_32_is_the_one_of_zlib() {
+        assert_eq!(crc32(b""), 0);
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        assert_eq!(crc32(b"The quick brown fox jumps over the lazy dog"), 0x414f_a339);
+        assert_eq!(extend32(crc32(b"12345"), b"6789"), 0xcbf4_3926);
     }
 }

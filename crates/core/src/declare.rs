@@ -243,10 +243,7 @@ mod tests {
             (vec!["down=1"], "invalid parameter \"down=1\""),
             (vec!["service=http"], "invalid parameter \"service=http\""),
             (vec!["weight=1", "weight=1"], "duplicate parameter \"weight\""),
-            (
-                vec!["slow_start=30s"],
-                "invalid value \"slow_start=30s\": it is not available in this version",
-            ),
+            (vec!["slow_start=5h"], "invalid value \"slow_start=5h\": it must be at most 4h"),
             (
                 vec!["fail_timeout=x"],
                 "invalid value \"fail_timeout=x\": it is not a time like \"30s\" or \"1m30s\"",

@@ -19,6 +19,8 @@ pub const MAX_ROUTE: usize = 32;
 pub const MAX_LABELS: usize = 16;
 /// The longest key or value of a label, in bytes.
 pub const MAX_LABEL: usize = 64;
+/// The longest `slow_start`: a peer's entry in the zone has 14 bits for its seconds.
+pub const MAX_SLOW_START: Secs = Secs(4 * 3600);
 /// The longest `wait`, in milliseconds: an hour.
 pub const MAX_WAIT: u64 = 3_600_000;
 
@@ -37,6 +39,9 @@ pub enum FieldError {
     /// A time that may not be zero.
     #[error("must be more than 0")]
     Zero,
+    /// A ramp over four hours.
+    #[error("must be at most 4h")]
+    RampTooLong,
     /// A wait over an hour.
     #[error("must be at most 1h")]
     WaitTooLong,
@@ -100,9 +105,9 @@ pub fn seconds(text: &str) -> Result<Secs, FieldError> {
     Secs::parse(text).map_err(FieldError::Time)
 }
 
-/// The ramp of a new peer: only none, until it is built.
+/// The ramp of a new or recovered peer.
 pub fn slow_start(value: Secs) -> Result<Secs, FieldError> {
-    if value == Secs(0) { Ok(value) } else { Err(FieldError::NotYet) }
+    if value <= MAX_SLOW_START { Ok(value) } else { Err(FieldError::RampTooLong) }
 }
 
 /// How long an admin state holds, in milliseconds.

@@ -35,12 +35,12 @@ pub struct Params {
 }
 
 impl Params {
-    /// Tells whether it keeps the rules of fields, for who reads it from a file; a later version
-    /// may have more to say of `slow_start`.
+    /// Tells whether it keeps the rules of fields, for who reads it from a file.
     pub(crate) fn check(&self) -> Result<(), FieldError> {
-        let Self { max_conns, max_fails, route, labels, .. } = self;
+        let Self { max_conns, max_fails, slow_start, route, labels, .. } = self;
         field::max_conns(max_conns.unwrap_or(0).into())?;
         field::max_fails(max_fails.unwrap_or(0).into())?;
+        field::slow_start(slow_start.unwrap_or(Secs(0)))?;
         field::route(route)?;
         if labels.len() > field::MAX_LABELS {
             return Err(FieldError::Labels);

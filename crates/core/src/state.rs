@@ -96,6 +96,8 @@ pub struct Facts {
     pub unresolved: bool,
     /// A backup, while a primary is eligible.
     pub backup_idle: bool,
+    /// It ramps up by `slow_start`.
+    pub ramping: bool,
 }
 
 /// All that is live of a server, as a listing shows it.
@@ -111,7 +113,7 @@ pub struct Live {
 ///
 /// An idle backup does not count as out: it would take the request if its turn came.
 pub fn eligible(admin: AdminState, limits: &Limits, facts: &Facts) -> bool {
-    let Facts { failed, full, unresolved, backup_idle: _ } = *facts;
+    let Facts { failed, full, unresolved, backup_idle: _, ramping: _ } = *facts;
     admin == AdminState::Up && limits.weight > 0 && !failed && !full && !unresolved
 }
 
@@ -135,6 +137,7 @@ pub fn reason(
         (facts.unresolved, WhyCode::NotResolved),
         (limits.weight == 0, WhyCode::WeightZero),
         (facts.backup_idle, WhyCode::BackupIdle),
+        (facts.ramping, WhyCode::SlowStart),
     ];
     order.into_iter().find_map(|(holds, code)| holds.then_some(code))
 }
@@ -194,7 +197,7 @@ fn text(code: WhyCode, addr: &ServerAddr, admin: &Admin, limits: &Limits) -> Str
         WhyCode::CheckFailed => "its check failed".to_owned(),
         WhyCode::Checking => "its first check is not over".to_owned(),
         WhyCode::Ejected => "ejected as an outlier".to_owned(),
-        WhyCode::SlowStart => "ramping up".to_owned(),
+        WhyCode::SlowStart => format!("ramping up over slow_start={}", limits.slow_start),
         WhyCode::Held => "kept though its source dropped it".to_owned(),
         WhyCode::External => "an outside checker says so".to_owned(),
     }
@@ -234,7 +237,8 @@ mod tests {
 
     #[test]
     fn the_first_fact_of_the_order_decides() {
-        let all = Facts { failed: true, full: true, unresolved: true, backup_idle: true };
+        let all =
+            Facts { failed: true, full: true, unresolved: true, backup_idle: true, ramping: true };
         let zero = Limits { weight: 0, ..Limits::BUILT_IN };
         let one = Limits::BUILT_IN;
         let none = Facts::default();
@@ -264,13 +268,21 @@ mod tests {
                 State::Up,
                 Some(WhyCode::BackupIdle),
             ),
+            (
+                AdminState::Up,
+                one,
+                Facts { ramping: true, ..none },
+                State::Up,
+                Some(WhyCode::SlowStart),
+            ),
             (AdminState::Up, one, none, State::Up, None),
         ];
         for (admin, limits, facts, state, code) in table {
             let server = server(Admin { state: admin, ..Admin::default() });
             let (is, why) = verdict(&server, None, &limits, &facts);
             assert_eq!((is, why.map(|why| why.code)), (state, code), "{admin:?} {facts:?}");
-            let takes = code.is_none() || code == Some(WhyCode::BackupIdle);
+            let idle = matches!(code, Some(WhyCode::BackupIdle | WhyCode::SlowStart));
+            let takes = code.is_none() || idle;
             assert_eq!(eligible(admin, &limits, &facts), takes);
         }
     }

@@ -15,28 +15,86 @@ pub enum Method {
     /// nginx's smooth weighted round robin.
     #[default]
     RoundRobin,
+    /// The peer with the fewest requests in flight for its weight.
+    LeastConn,
+    /// Any peer, by weight.
+    Random,
+    /// Of two peers chosen at random the one with fewer requests in flight for its weight.
+    #[serde(rename = "random two")]
+    RandomTwo,
+    /// By a key, over the weights in the order of the servers.
+    Hash,
+    /// By a key, on a ring on which a change of servers moves few keys.
+    #[serde(rename = "hash consistent")]
+    HashConsistent,
+    /// By the client's address, over the weights in the order of the servers.
+    IpHash,
+    /// The peer with the least time to the header for its load and weight.
+    #[serde(rename = "least_time header")]
+    LeastTimeHeader,
+    /// The same by the time of the whole response.
+    #[serde(rename = "least_time last_byte")]
+    LeastTimeLastByte,
 }
 
 impl Method {
     /// Every method.
-    pub const ALL: [Self; 1] = [Self::RoundRobin];
+    pub const ALL: [Self; 9] = [
+        Self::RoundRobin,
+        Self::LeastConn,
+        Self::Random,
+        Self::RandomTwo,
+        Self::Hash,
+        Self::HashConsistent,
+        Self::IpHash,
+        Self::LeastTimeHeader,
+        Self::LeastTimeLastByte,
+    ];
 
-    /// The word of the API and of the directive.
-    pub fn as_str(self) -> &'static str {
+    /// The words of the API and of the directive.
+    pub const fn as_str(self) -> &'static str {
         match self {
             Self::RoundRobin => "round_robin",
+            Self::LeastConn => "least_conn",
+            Self::Random => "random",
+            Self::RandomTwo => "random two",
+            Self::Hash => "hash",
+            Self::HashConsistent => "hash consistent",
+            Self::IpHash => "ip_hash",
+            Self::LeastTimeHeader => "least_time header",
+            Self::LeastTimeLastByte => "least_time last_byte",
         }
     }
 
-    /// Reads the word.
+    /// Reads the words.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|method| method.as_str() == text)
     }
 
+    /// Reads the words of the directive, nginx's `random two least_conn` among them.
+    pub fn parse_words(words: &[&str]) -> Option<Self> {
+        match words {
+            ["random", "two", "least_conn"] => Some(Self::RandomTwo),
+            _ => Self::parse(&words.join(" ")),
+        }
+    }
+
     /// Tells whether the order of servers is part of what is declared.
-    pub fn is_ordered(self) -> bool {
+    pub const fn is_ordered(self) -> bool {
+        matches!(self, Self::Hash | Self::IpHash)
+    }
+
+    /// Tells whether a new or recovered peer may ramp up: where a client or a key belongs to a
+    /// peer, or chance alone decides, it may not, as in nginx.
+    pub const fn ramps(self) -> bool {
         match self {
-            Self::RoundRobin => false,
+            Self::RoundRobin
+            | Self::LeastConn
+            | Self::LeastTimeHeader
+            | Self::LeastTimeLastByte => true,
+            Self::Random | Self::RandomTwo | Self::Hash | Self::HashConsistent | Self::IpHash => {
+                false
+            }
         }
     }
 }

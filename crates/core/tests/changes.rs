@@ -6,7 +6,7 @@ use peerage_core::addr::ServerAddr;
 use peerage_core::api::error::Code;
 use peerage_core::change::Change;
 use peerage_core::server::{AdminState, Limits, Origin};
-use peerage_core::upstream::Defaults;
+use peerage_core::upstream::{Defaults, Method};
 use proptest::prelude::*;
 use support::{World, addr};
 
@@ -118,6 +118,31 @@ fn a_value_that_already_holds_is_no_change() {
     world.call(&format!("PATCH {APP}"), r#"{"defaults":{"max_fails":4}}"#);
     let app = world.app.as_ref().unwrap();
     assert_eq!(app.limits(&app.servers[0]).max_fails, 4);
+}
+
+#[test]
+fn a_method_is_said_in_nginx_s_words_and_the_order_counts_where_it_counts() {
+    let mut world = World::with(3);
+    for method in Method::ALL {
+        let words = method.as_str();
+        world.call(&format!("PATCH {APP}"), &format!(r#"{{"method":"{words}"}}"#));
+        let app = world.app.as_ref().unwrap();
+        assert_eq!(app.settings.method(), method);
+        let digest = app.digest();
+        let (mut before, turned) = (world.addrs(), world.addrs().into_iter().rev());
+        let servers: Vec<String> = turned.map(|s| format!(r#"{{"server":"{s}"}}"#)).collect();
+        let body = format!(r#"{{"method":"{words}","servers":[{}]}}"#, servers.join(","));
+        let ordered = matches!(method, Method::Hash | Method::IpHash);
+        assert_eq!(world.call(&format!("PUT {APP}"), &body), ordered, "{words}");
+        assert!(!world.call(&format!("PUT {APP}"), &body), "{words}");
+        if ordered {
+            before.reverse();
+        }
+        assert_eq!(world.addrs(), before, "{words}");
+        assert_eq!(world.app.as_ref().unwrap().digest() != digest, ordered, "{words}");
+    }
+    assert!(world.call(&format!("PATCH {APP}"), r#"{"method":null}"#));
+    assert_eq!(world.app.as_ref().unwrap().settings.method(), Method::RoundRobin);
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn bad_bodies_are_refused_with_their_field() {
         (server(r#""fail_timeout":"10x""#), Code::BadValue, Some("servers[0].fail_timeout")),
         (server(r#""fail_timeout":-1"#), Code::BadValue, Some("servers[0].fail_timeout")),
         (server(r#""fail_timeout":2147483648"#), Code::BadValue, Some("servers[0].fail_timeout")),
-        (server(r#""slow_start":"30s""#), Code::BadValue, Some("servers[0].slow_start")),
+        (server(r#""slow_start":"4h1s""#), Code::BadValue, Some("servers[0].slow_start")),
         (server(r#""backup":"true""#), Code::BadValue, Some("servers[0].backup")),
         (server(r#""route":"a\nb""#), Code::BadValue, Some("servers[0].route")),
         (
@@ -120,7 +120,7 @@ fn bad_bodies_are_refused_with_their_field() {
         (long_addr, Code::BadAddress, Some("servers[0].server")),
         (long_reason, Code::BadValue, Some("servers[0].admin.reason")),
         (r#"{"servers":[],"method":"fastest"}"#.into(), Code::BadValue, Some("method")),
-        (r#"{"servers":[],"method":"hash"}"#.into(), Code::BadValue, Some("method")),
+        (r#"{"servers":[],"method":"hash  consistent"}"#.into(), Code::BadValue, Some("method")),
         (
             r#"{"servers":[],"defaults":{"backup":true}}"#.into(),
             Code::UnknownField,

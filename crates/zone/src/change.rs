@@ -134,7 +134,8 @@ impl Worker {
         let _section = self.enter();
         let shown = stored.and_then(|stored| {
             let place = stored.upstream.servers.iter().position(|s| s.id == server.id)?;
-            Some(facts(self.region(), stored.servers.get(place)?, env.clock.secs))
+            let server = stored.servers.get(place)?;
+            Some(facts(self.region(), stored.part.method, server, env.clock))
         });
         state::eligible(server.admin.state, limits, &shown.unwrap_or_default())
     }

@@ -19,6 +19,8 @@ pub struct Choice {
     /// `Peer::uid` of the last peer; 0 before the first.
     pub(crate) last: u32,
     tries: u8,
+    /// The last peer was chosen by its times, which are measured then.
+    pub(crate) timed: bool,
     /// Peers before the last.
     tried: [u32; INLINE],
     #[expect(clippy::box_collection, reason = "a word instead of three, and hardly ever there")]
@@ -34,6 +36,7 @@ impl Choice {
             held: None,
             last: 0,
             tries: 0,
+            timed: false,
             tried: [0; INLINE],
             more: None,
         }
@@ -137,6 +140,28 @@ pub enum Target<'a> {
     Fixed(&'a Fixed),
     /// Named by the request; in lower case.
     Name(&'a [u8]),
+}
+
+/// What a method chooses by, beside the peers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The client's address.
+    Address,
+    /// The value of the hash key.
+    Text,
+}
+
+/// What the request says of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key<'a> {
+    /// It was not asked.
+    Unasked,
+    /// It says nothing: the request goes by round robin.
+    None,
+    /// See [`peerage_core::select::ip_hash::pick`].
+    Address(&'a [u8]),
+    /// The value of the hash key.
+    Text(&'a [u8]),
 }
 
 /// Why a request gets no peer: the values of `$peerage_error`.

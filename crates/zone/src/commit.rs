@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use peerage_core::host::Hosts;
 use peerage_core::name::UpstreamName;
 use peerage_core::select::round_robin;
-use peerage_core::upstream::Upstream;
+use peerage_core::upstream::{Method, Upstream};
 use peerage_shm::{Epoch, Ref, Region, Writer, point};
 
 use crate::address::AddressBlock;
@@ -25,6 +25,7 @@ use crate::size;
 use crate::sketch::{NewPeer, Same, Sketch, named};
 use crate::stored::Stored;
 use crate::turn;
+use crate::young::Young;
 use crate::zone::Zone;
 
 /// What a change makes of an upstream.
@@ -115,7 +116,9 @@ impl Zone {
         hosts: &Hosts,
     ) -> Prepared {
         let uid = stored.map_or_else(|| self.fresh_uid(), |stored| stored.up.uid());
-        Prepared { sketch: Sketch::new(same, next, stored, hosts, self.region()), uid }
+        let mut sketch = Sketch::new(same, next, stored, hosts, self.region());
+        sketch.draw();
+        Prepared { sketch, uid }
     }
 }
 
@@ -245,7 +248,7 @@ impl Zone {
         batch::settle(self, built.iter().map(|built| built.up));
         for built in &built {
             if let Some(sketch) = built.sketch {
-                adjust(built, self.region(), sketch, batch.now);
+                self.adjust(built, sketch, batch.now);
             }
             self.recount(built.plan.stored, built.sketch);
             if let Some(stored) = built.plan.stored
@@ -370,7 +373,7 @@ impl Zone {
         for bytes in &sketch.blobs {
             blobs.push(room.write(&region, bytes)?);
         }
-        let sequence = room.order(&region, &sketch.order)?;
+        let part = sketch.part.write(sketch.method, room, &region)?;
         let n = sketch.entries.len();
         let at = room.take(Table::granules(n))?;
         let table = Table::at(&region, pack(at.raw(), n as u32)).ok_or_else(lost)?;
@@ -399,7 +402,7 @@ impl Zone {
             texts,
             tries: sketch.entries.iter().filter(|e| e.entry.open).count().max(1) as u32,
             servers: sketch.servers,
-            sequence,
+            part,
             until: sketch.until,
             orphaned: sketch.orphaned,
             declared: sketch.declared,
@@ -491,40 +494,57 @@ fn rename(built: &Built<'_>, region: &Region) {
     }
 }
 
-/// Moves the live weights to what the new table says.
-///
-/// Done after publication, with plain stores: a pick that races moves a level at most once more.
-fn adjust(built: &Built<'_>, region: &Region, sketch: &Sketch, now: u64) {
-    let Built { up, table, .. } = *built;
-    let Some(stored) = built.plan.stored else { return };
-    let before: Vec<(Ref, Entry)> = {
-        let entries = stored.servers.iter().flat_map(|s| s.entries.iter().copied());
-        let mut before: Vec<_> = entries.map(|e| (e.peer, e)).collect();
-        before.sort_unstable_by_key(|&(at, _)| at);
-        before
-    };
-    let find = |at: Ref| before.binary_search_by_key(&at, |&(at, _)| at).ok().map(|i| before[i].1);
-    let total: i64 =
-        sketch.entries.iter().filter(|e| e.entry.open).map(|e| i64::from(e.entry.weight)).sum();
-    // Where the old cycle stood, as running weights.
-    let tight = turn::leave(up, region, stored);
-    let mut clean = true;
-    for (new, words) in sketch.entries.iter().zip(table.entries()) {
-        let entry = Entry::read(words);
-        let Some(peer) = Peer::at(region, entry.peer) else { continue };
-        let Some(old) = find(entry.peer) else { continue };
-        if old.weight != entry.weight || new.revived {
-            set(peer.effective(), u64::from(entry.weight));
+impl Zone {
+    /// Moves the live weights to what the new table says, and begins the ramps of newcomers.
+    ///
+    /// Done after publication, with plain stores: a pick that races moves a level at most once
+    /// more.
+    fn adjust(&self, built: &Built<'_>, sketch: &Sketch, now: u64) {
+        let Built { up, table, .. } = *built;
+        let region = self.region();
+        let Some(stored) = built.plan.stored else { return };
+        let before: Vec<(Ref, Entry)> = {
+            let entries = stored.servers.iter().flat_map(|s| s.entries.iter().copied());
+            let mut before: Vec<_> = entries.map(|e| (e.peer, e)).collect();
+            before.sort_unstable_by_key(|&(at, _)| at);
+            before
+        };
+        let find =
+            |at: Ref| before.binary_search_by_key(&at, |&(at, _)| at).ok().map(|i| before[i].1);
+        let total: i64 =
+            sketch.entries.iter().filter(|e| e.entry.open).map(|e| i64::from(e.entry.weight)).sum();
+        // Where the old cycle stood, as running weights.
+        let tight = turn::leave(up, region, stored);
+        let mut clean = true;
+        // Where the whole set is new nobody is a newcomer.
+        let stays = sketch.entries.iter().any(|new| matches!(new.peer, NewPeer::Kept));
+        let mut young = Young::of(sketch.method, now);
+        for (new, words) in sketch.entries.iter().zip(table.entries()) {
+            let entry = Entry::read(words);
+            let Some(peer) = Peer::at(region, entry.peer) else { continue };
+            let old = find(entry.peer);
+            if entry.open && stays && old.is_none_or(|old| !old.open) {
+                set(peer.start(), now);
+            }
+            young.look(peer, entry);
+            let Some(old) = old else { continue };
+            if old.weight != entry.weight || new.revived {
+                set(peer.effective(), u64::from(entry.weight));
+            }
+            if new.revived {
+                // `up` forgets failures.
+                set(peer.passive(), 0);
+                end_downtime(peer, now);
+            }
+            let current = get(peer.current()).cast_signed();
+            let settled = round_robin::settle(current, i64::from(entry.weight), total);
+            set(peer.current(), settled.cast_unsigned());
+            clean &= turn::is_clean(peer, entry);
         }
-        if new.revived {
-            // `up` forgets failures.
-            set(peer.passive(), 0);
-            end_downtime(peer, now);
+        if young.note(up) && sketch.method == Method::RoundRobin {
+            turn::stay_loose(self, up, (now / 1000) as u32);
+        } else {
+            turn::enter(up, tight || clean);
         }
-        let current = get(peer.current()).cast_signed();
-        let settled = round_robin::settle(current, i64::from(entry.weight), total);
-        set(peer.current(), settled.cast_unsigned());
-        clean &= turn::is_clean(peer, entry);
     }
-    turn::enter(up, tight || clean);
 }

@@ -1,13 +1,15 @@
 //! The end of a try: counters, failures, and the reference given back.
 
 use peerage_core::passive::Passive;
+use peerage_core::select::least_time;
 use peerage_shm::{AtomicU64, Ordering::Relaxed, point};
 
 use crate::choice::{Choice, Clock, Done, Found, Outcome};
-use crate::layout::{BUCKETS_MS, Entry, Peer, Table, get};
+use crate::layout::{BUCKETS_MS, Entry, Peer, Table, get, set};
 use crate::pick::passive;
 use crate::turn;
 use crate::worker::Worker;
+use crate::young::Young;
 
 /// Bits of a code cell below the status code.
 const CODE_SHIFT: u32 = 48;
@@ -28,8 +30,8 @@ impl Worker {
         if outcome.status != 0 {
             self.time(choice, outcome.response_ms);
         }
-        if outcome.failed || passive(peer).fails != 0 {
-            return self.done_of_failing(choice, outcome.failed, &clock());
+        if outcome.failed || choice.timed || passive(peer).fails != 0 {
+            return self.done_at_length(choice, outcome, &clock());
         }
         choice.held = None;
         point!("done.counted");
@@ -37,16 +39,25 @@ impl Worker {
         Done::default()
     }
 
-    /// The end of a try that failed, or of one with a peer that had failed before.
+    /// The end of a try that failed, of one with a peer that had failed before, or of one whose
+    /// time the method goes by.
     #[cold]
-    fn done_of_failing(&self, choice: &mut Choice, failed: bool, clock: &Clock) -> Done {
+    fn done_at_length(&self, choice: &mut Choice, outcome: &Outcome, clock: &Clock) -> Done {
         let mut done = Done::default();
         let Some(holding) = choice.held.take() else { return done };
         let peer = holding.peer();
-        if failed {
+        if outcome.failed {
             done.disabled = self.failed(choice, peer, clock);
         } else {
-            succeeded(peer, clock);
+            if choice.timed
+                && let Some(header_ms) = outcome.header_ms
+            {
+                measure(peer.header_average(), header_ms);
+                measure(peer.response_average(), outcome.response_ms);
+            }
+            if succeeded(peer, clock) {
+                self.begin(choice, peer, clock);
+            }
         }
         self.slot().release_counted(holding.held, peer.in_flight());
         done
@@ -118,6 +129,22 @@ impl Worker {
         true
     }
 
+    /// The peer is back: it ramps up from now on, and is a newcomer.
+    fn begin(&self, choice: &Choice, peer: Peer, clock: &Clock) {
+        set(peer.start(), clock.msec);
+        let _section = self.enter();
+        let up = choice.upstream.and_then(Found::again);
+        let Some((up, table)) = up.and_then(|up| Some((up, up.table(self.zone())?))) else {
+            return;
+        };
+        let mut entries = table.entries().iter().map(Entry::read);
+        if let Some(entry) = entries.find(|entry| entry.peer == peer.at) {
+            let mut young = Young::of(table.method(), clock.msec);
+            young.look(peer, entry);
+            young.note(up);
+        }
+    }
+
     /// Whether any other peer of the upstream takes requests now.
     fn another_is_open(&self, table: Table, but: Peer, clock: &Clock) -> bool {
         table.entries().iter().map(Entry::read).any(|entry| {
@@ -127,21 +154,27 @@ impl Worker {
     }
 }
 
-fn succeeded(peer: Peer, clock: &Clock) {
+/// Whether the peer was barred until now.
+fn succeeded(peer: Peer, clock: &Clock) -> bool {
     let word = get(peer.passive());
-    let Some(next) = Passive::from_word(word).succeeded() else { return };
+    let Some(next) = Passive::from_word(word).succeeded() else { return false };
     // A failure that came in between counts more than this success.
-    if peer.passive().compare_exchange(word, next.word(), Relaxed, Relaxed).is_ok() {
-        end_downtime(peer, clock.msec);
-    }
+    peer.passive().compare_exchange(word, next.word(), Relaxed, Relaxed).is_ok()
+        && end_downtime(peer, clock.msec)
 }
 
-/// Ends the time in which the peer was unavailable.
-pub(crate) fn end_downtime(peer: Peer, now: u64) {
+/// Ends the time in which the peer was unavailable, if it was.
+pub(crate) fn end_downtime(peer: Peer, now: u64) -> bool {
     let since = peer.downstart().swap(0, Relaxed);
     if since != 0 {
         peer.downtime().fetch_add(now.saturating_sub(since), Relaxed);
     }
+    since != 0
+}
+
+/// Moves an average; who measures at the same moment may be left out.
+fn measure(average: &AtomicU64, ms: u64) {
+    set(average, least_time::average(get(average), ms));
 }
 
 /// Counts a try. As little as possible: what can be summed up is not counted as well.

@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 
 use peerage_core::name::UpstreamName;
+use peerage_core::select::ramp;
 use peerage_core::server::Admin;
 use peerage_core::state::{Facts, Live};
-use peerage_core::upstream::Upstream;
+use peerage_core::upstream::{Method, Upstream};
 use peerage_shm::{Ref, Region, count, point};
 
 use crate::choice::Clock;
@@ -58,7 +59,7 @@ impl Worker {
         let mut live: Vec<Live> = stored
             .servers
             .iter()
-            .map(|server| live(self.region(), server, &upgraded, clock))
+            .map(|server| live(self.region(), stored.part.method, server, &upgraded, clock))
             .collect();
         let servers = &stored.upstream.servers;
         let hosts = self.zone().stored_hosts().hosts;
@@ -88,14 +89,21 @@ impl Worker {
 }
 
 /// What decides the state of a server: all its peers together.
-pub(crate) fn facts(region: &Region, server: &StoredServer, now: u32) -> Facts {
-    let mut facts = Facts { failed: true, full: true, unresolved: true, backup_idle: false };
+pub(crate) fn facts(
+    region: &Region,
+    method: Method,
+    server: &StoredServer,
+    clock: &Clock,
+) -> Facts {
+    let mut facts = Facts { failed: true, full: true, unresolved: true, ..Facts::default() };
     // Of a name, addresses on a host that is down count for nothing while there are others.
     let some = server.entries.iter().any(|entry| entry.open);
     for entry in server.entries.iter().filter(|entry| entry.open || !some) {
         let Some(peer) = Peer::at(region, entry.peer) else { continue };
         facts.unresolved = false;
-        facts.failed &= passive(peer).barred(entry.rules(), now);
+        facts.failed &= passive(peer).barred(entry.rules(), clock.secs);
+        facts.ramping |=
+            method.ramps() && ramp::is_ramping(get(peer.start()), clock.msec, entry.ramp_ms());
         facts.full &= entry.max_conns != 0 && peer.active() >= entry.max_conns;
     }
     if facts.unresolved {
@@ -107,11 +115,12 @@ pub(crate) fn facts(region: &Region, server: &StoredServer, now: u32) -> Facts {
 
 fn live(
     region: &Region,
+    method: Method,
     server: &StoredServer,
     upgraded: &HashMap<Ref, u32>,
     clock: &Clock,
 ) -> Live {
-    let mut live = Live { facts: facts(region, server, clock.secs), ..Live::default() };
+    let mut live = Live { facts: facts(region, method, server, clock), ..Live::default() };
     let counters = &mut live.counters;
     let (mut header_sum, mut header_count, mut response_sum) = (0, 0, 0);
     for peer in server.peers(region) {

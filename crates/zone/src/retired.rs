@@ -2,9 +2,8 @@
 
 use peerage_shm::Ref;
 
-use crate::layout::{Blob, Entry, Table, Up, granules, low};
+use crate::layout::{Blob, Entry, Table, Up, low};
 use crate::stored::Stored;
-use crate::turn;
 
 /// Blocks, and peers that go when nobody holds them.
 #[derive(Default)]
@@ -26,6 +25,9 @@ impl Retired {
         kept.sort_unstable();
         let gone = |at: Ref| !at.is_none() && kept.binary_search(&at).is_err();
         self.table(stored);
+        if table.part().at != stored.part.at {
+            self.part(stored);
+        }
         if stored.cold != cold {
             self.blocks.push((stored.cold.at, stored.cold.granules()));
         }
@@ -43,6 +45,7 @@ impl Retired {
     /// Everything of an upstream.
     pub(crate) fn everything(&mut self, stored: &Stored) {
         self.table(stored);
+        self.part(stored);
         self.blocks.push((stored.cold.at, stored.cold.granules()));
         self.texts(stored);
         let name = stored.upstream.name.as_str().len();
@@ -62,9 +65,11 @@ impl Retired {
     fn table(&mut self, stored: &Stored) {
         let at = Ref::from_raw((stored.word >> 32) as u32);
         self.blocks.push((at, Table::granules(low(stored.word) as usize)));
-        let (sequence, places) = stored.sequence;
-        if places != 0 {
-            self.blocks.push((sequence, granules(turn::order_words(stored.primaries, places))));
+    }
+
+    fn part(&mut self, stored: &Stored) {
+        if !stored.part.at.is_none() {
+            self.blocks.push((stored.part.at, stored.part.granules(stored.primaries)));
         }
     }
 }

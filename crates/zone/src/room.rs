@@ -8,7 +8,6 @@ use crate::commit::Unfit;
 use crate::hosts;
 use crate::layout::{Blob, granules, set, words_of};
 use crate::size::GRANULE;
-use crate::turn::Order;
 
 /// Blocks taken for a change, given back together if it does not fit.
 pub(crate) struct Room<'a, 'w> {
@@ -42,16 +41,17 @@ impl<'a, 'w> Room<'a, 'w> {
         Ok(Blob { at, len: bytes.len() as u32 })
     }
 
-    pub(crate) fn order(&mut self, region: &Region, order: &Order) -> Result<(Ref, u32), Unfit> {
-        if order.words.is_empty() {
-            return Ok((Ref::NONE, 0));
+    /// A block with these words; none where there are none.
+    pub(crate) fn words(&mut self, region: &Region, values: &[u64]) -> Result<Ref, Unfit> {
+        if values.is_empty() {
+            return Ok(Ref::NONE);
         }
-        let at = self.take(granules(order.words.len()))?;
-        let words = region.words(at, order.words.len()).unwrap_or_default();
-        for (word, &value) in words.iter().zip(&order.words) {
+        let at = self.take(granules(values.len()))?;
+        let words = region.words(at, values.len()).unwrap_or_default();
+        for (word, &value) in words.iter().zip(values) {
             set(word, value);
         }
-        Ok((at, order.places))
+        Ok(at)
     }
 
     pub(crate) fn hosts(

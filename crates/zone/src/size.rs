@@ -10,15 +10,15 @@ use peerage_core::host::Hosts;
 use peerage_core::name::UpstreamName;
 use peerage_core::record;
 use peerage_core::server::{Admin, Origin, Params, Server};
-use peerage_core::upstream::{Settings, Upstream};
+use peerage_core::upstream::{Method, Settings, Upstream};
 use peerage_shm::{Config, Region};
 
 use crate::directory::bucket_count;
 use crate::hosts;
 use crate::layout::{Blob, Peer, Table, Up, granules};
-use crate::sketch::{Same, Sketch, brief_order_words};
+use crate::part;
+use crate::sketch::{Same, Sketch};
 use crate::stored::Stored;
-use crate::turn::order_words;
 use crate::zone::{Format, Report};
 
 /// Bytes of a granule, in which memory is given out.
@@ -106,14 +106,15 @@ impl Report {
 impl Sketch {
     /// See [`second_table`].
     pub(crate) fn second_table(&self) -> u64 {
-        second_table(self.entries.len(), self.order.words.len())
+        second_table(self.entries.len(), self.method, self.part_words())
     }
 }
 
 impl Stored {
     /// See [`second_table`].
     pub(crate) fn second_table(&self) -> u64 {
-        second_table(self.entries().count(), order_words(self.primaries, self.sequence.1))
+        let words = self.part.words(self.primaries);
+        second_table(self.entries().count(), self.part.method, words)
     }
 }
 
@@ -146,13 +147,13 @@ pub(crate) fn shut_bytes(zone_bytes: usize) -> usize {
     (zone_bytes / 64).next_multiple_of(32).clamp(1 << 10, 64 << 10)
 }
 
-/// Granules that changes out of the reserve take for an upstream of so many entries, whose order
-/// has so many words now: a new table beside the one in force, until that is freed, with the record
-/// of what is retired; and in a large group, whose shares do not hold without, a new order, larger
-/// perhaps than the one it has.
-pub(crate) const fn second_table(entries: usize, order_words: usize) -> u64 {
-    let order = granules(brief_order_words(entries)) as u64;
-    Table::granules(entries) as u64 + 1 + order + order.saturating_sub(granules(order_words) as u64)
+/// Granules that changes out of the reserve take for an upstream of so many entries, which has so
+/// many words for its method now: a new table beside the one in force, until that is freed, with
+/// the record of what is retired; and where shares or keys do not hold without, a new order or
+/// ring, larger perhaps than the one it has.
+pub(crate) const fn second_table(entries: usize, method: Method, words: usize) -> u64 {
+    let brief = granules(part::brief_words(entries, method, words)) as u64;
+    Table::granules(entries) as u64 + 1 + brief + brief.saturating_sub(granules(words) as u64)
 }
 
 /// What is kept so that `up`, `down`, `drain`, of hosts too, and weights never fail for lack of

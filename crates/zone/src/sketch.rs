@@ -4,25 +4,20 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use peerage_core::addr::ServerAddr;
+use peerage_core::field;
 use peerage_core::host::Hosts;
 use peerage_core::record;
-use peerage_core::select::{EXACT_PEERS, cycle, sequence};
 use peerage_core::server::{AdminState, Server};
-use peerage_core::upstream::Upstream;
+use peerage_core::upstream::{Method, Upstream};
 use peerage_shm::{Ref, Region};
 
 use crate::address::{AddressBlock, Socket};
 use crate::hosts;
 use crate::layout::{Blob, Entry, Peer, Shut, Table, granules, words_of};
+use crate::part::{NewPart, Weighted};
 use crate::shut;
 use crate::stored::{Stored, StoredServer};
 use crate::texts;
-use crate::turn::Order;
-
-/// Places of a precomputed order, at most, unless there are more peers.
-const PLACES: usize = 4096;
-/// Places for each peer in an order that comes out of the reserve, at most.
-const BRIEF_PLACES: usize = 4;
 
 /// What a new table will hold.
 pub(crate) struct Sketch {
@@ -34,7 +29,10 @@ pub(crate) struct Sketch {
     pub(crate) cold: Option<Vec<u8>>,
     /// The texts, no bytes where it has none; `None` where the stored ones stay.
     pub(crate) texts: Option<Vec<u8>>,
-    pub(crate) order: Order,
+    pub(crate) method: Method,
+    pub(crate) part: NewPart,
+    /// Words that the stored table has for the same method.
+    had: usize,
     pub(crate) until: u64,
     pub(crate) orphaned: u64,
     pub(crate) declared: bool,
@@ -82,7 +80,9 @@ impl Sketch {
             servers: next.servers.len() as u32,
             cold: None,
             texts: None,
-            order: Order::default(),
+            method: next.settings.method(),
+            part: NewPart::Number(0),
+            had: 0,
             until: next.next_expiry().unwrap_or(u64::MAX),
             orphaned: next.orphaned_at.unwrap_or(u64::MAX),
             declared: next.declared.is_some(),
@@ -108,18 +108,32 @@ impl Sketch {
         }
         sketch.primaries = sketch.entries.len();
         sketch.entries.extend(backups);
-        sketch.order = sketch.order(PLACES);
+        sketch.had = stored
+            .filter(|stored| stored.part.method == sketch.method)
+            .map_or(0, |stored| stored.part.words(stored.primaries));
+        let weighted = |e: &SketchEntry| {
+            let Entry { weight, open, max_conns, .. } = e.entry;
+            Weighted { weight: weight.into(), open, is_limited: max_conns != 0 }
+        };
+        let peers: Vec<Weighted> =
+            sketch.entries[..sketch.primaries].iter().map(weighted).collect();
+        sketch.part = NewPart::new(next, &peers, stored, region);
         sketch
     }
 
-    /// Makes do with what is kept in reserve: a small group has the same shares without an order,
-    /// only slower; a large one has coarser shares.
+    /// Computes what only the table itself needs, not its size.
+    pub(crate) fn draw(&mut self) {
+        self.part.draw();
+    }
+
+    /// Makes do with what is kept in reserve.
     pub(crate) fn be_brief(&mut self) {
-        let group = self.primaries;
-        self.order = match group {
-            0..=EXACT_PEERS => Order::default(),
-            _ => self.order(PLACES.min(BRIEF_PLACES * group)),
-        };
+        self.part.be_brief(self.method, self.entries.len(), self.had);
+    }
+
+    /// Words of what it has for its method, what is there already included.
+    pub(crate) fn part_words(&self) -> usize {
+        self.part.words(self.primaries)
     }
 
     fn server(
@@ -151,6 +165,7 @@ impl Sketch {
             max_fails: limits.max_fails.min(u32::from(u16::MAX)) as u16,
             max_conns: limits.max_conns,
             fail_timeout: limits.fail_timeout.0,
+            slow_start: limits.slow_start.0.min(field::MAX_SLOW_START.0) as u16,
             order,
             host: 0,
         };
@@ -198,27 +213,6 @@ impl Sketch {
             .collect()
     }
 
-    /// The precomputed order of the primaries, as the words that hold it, and its places.
-    fn order(&self, limit: usize) -> Order {
-        let group = &self.entries[..self.primaries];
-        let weight = |e: &SketchEntry| if e.entry.open { u32::from(e.entry.weight) } else { 0 };
-        let weights: Vec<u32> = group.iter().map(weight).collect();
-        if group.len() > EXACT_PEERS {
-            // Equal weights take turns as they stand.
-            let equal = weights.iter().all(|&w| w == weights[0]);
-            return if equal {
-                Order::default()
-            } else {
-                Order::wide(&sequence::build(&weights, limit))
-            };
-        }
-        // A peer at its limit would leave the cycle at every turn.
-        if group.len() < 2 || group.iter().any(|e| e.entry.max_conns != 0) {
-            return Order::default();
-        }
-        Order::narrow(&cycle::build(&weights, limit))
-    }
-
     /// Granules that the change needs beside the upstream's own record.
     pub(crate) fn granules(&self) -> u64 {
         let blobs = self.blobs.iter().chain(&self.cold).chain(&self.texts);
@@ -227,9 +221,8 @@ impl Sketch {
             NewPeer::Make(socket) => Peer::GRANULES + AddressBlock::new(socket, 0).granules(),
             NewPeer::Kept | NewPeer::None => 0,
         });
-        let sequence = granules(self.order.words.len());
         u64::from(Table::granules(self.entries.len()))
-            + u64::from(sequence)
+            + u64::from(granules(self.part.new_words()))
             + blobs.chain(peers).map(u64::from).sum::<u64>()
     }
 }
@@ -241,17 +234,6 @@ pub(crate) enum Same {
     Id,
     /// By its address: ids were given by another zone.
     Addr,
-}
-
-/// Words of the order of so many peers that may come out of the reserve.
-pub(crate) const fn brief_order_words(peers: usize) -> usize {
-    if peers <= EXACT_PEERS {
-        return 0;
-    }
-    // Each peer has a place at least, which may come on top.
-    let limit = if BRIEF_PLACES * peers < PLACES { BRIEF_PLACES * peers } else { PLACES };
-    let limit = if limit < peers { peers } else { limit };
-    (limit + peers).div_ceil(2)
 }
 
 /// Stored servers, to be found.

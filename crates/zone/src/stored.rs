@@ -10,6 +10,7 @@ use peerage_shm::{Ref, Region};
 
 use crate::hosts;
 use crate::layout::{Blob, Entry, Peer, Table, Up};
+use crate::part::Part;
 use crate::texts;
 use crate::worker::Worker;
 use crate::zone::Zone;
@@ -27,7 +28,7 @@ pub(crate) struct Stored {
     pub(crate) cold: Blob,
     pub(crate) texts: Blob,
     pub(crate) primaries: usize,
-    pub(crate) sequence: (Ref, u32),
+    pub(crate) part: Part,
     pub(crate) upstream: Upstream,
     /// Beside `upstream.servers`, in the same order.
     pub(crate) servers: Vec<StoredServer>,
@@ -81,7 +82,7 @@ impl Zone {
             cold: table.cold(),
             texts: table.texts(),
             primaries: table.primaries(),
-            sequence: table.sequence(),
+            part: table.part(),
             upstream,
             servers,
         })

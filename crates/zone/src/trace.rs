@@ -10,7 +10,6 @@ use crate::hosts;
 use crate::layout::{Blob, Entry, Peer, Shut, Table, Up, get, granules, high, low, root, set};
 use crate::shut::wanted;
 use crate::size::second_table;
-use crate::turn::order_words;
 use crate::zone::Zone;
 
 /// Walks everything reachable from the root of a zone.
@@ -53,8 +52,8 @@ impl Trace for Reachable {
             mark(up.place(zone.region()), Up::granules(up.name_len()));
             let Some(table) = up.table(zone) else { continue };
             servers += u64::from(table.servers());
-            let order = order_words(table.primaries(), table.sequence().1);
-            tables += second_table(table.entries().len(), order);
+            let (entries, primaries) = (table.entries().len(), table.primaries());
+            tables += second_table(entries, table.method(), table.part().words(primaries));
             mark(table.at, Table::granules(table.entries().len()));
             mark_table(zone, table, mark);
             shut_table(zone, table, &down);
@@ -99,9 +98,9 @@ fn mark_table(zone: &Zone, table: Table, mark: &mut dyn FnMut(Ref, u32)) {
     if table.texts().len != 0 {
         mark(table.texts().at, table.texts().granules());
     }
-    let (sequence, places) = table.sequence();
-    if places != 0 {
-        mark(sequence, granules(order_words(table.primaries(), places)));
+    let part = table.part();
+    if !part.at.is_none() {
+        mark(part.at, part.granules(table.primaries()));
     }
     let mut last = Ref::NONE;
     for entry in table.entries().iter().map(Entry::read) {

@@ -8,8 +8,10 @@
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use peerage_core::select::{EXACT_PEERS, cycle};
+use peerage_core::upstream::Method;
 use peerage_shm::{AtomicU64, Ref, Region};
 
+use crate::choice::Clock;
 use crate::layout::{Entry, Peer, Table, Up, get, high, low, pack, root, set};
 use crate::pick::passive;
 use crate::stored::Stored;
@@ -85,7 +87,7 @@ pub(crate) fn next(up: Up, table: Table, region: &Region) -> Option<Peer> {
 /// Leaves the cycle, if it holds: from now on the running weights count.
 #[cold]
 pub(crate) fn loosen(zone: &Zone, up: Up, table: Table, now: u32) {
-    let (at, places) = table.sequence();
+    let (at, places) = table.cycle();
     let turn = get(up.cursor());
     if turn & LOOSE != 0 || places == 0 {
         return;
@@ -117,14 +119,22 @@ fn set_levels(region: &Region, entries: &[Entry], at: Ref, places: u32, turn: u6
 /// A table was replaced: where its cycle stood, as running weights; whether the cycle held.
 pub(crate) fn leave(up: Up, region: &Region, stored: &Stored) -> bool {
     let turn = get(up.cursor());
-    let (at, places) = stored.sequence;
-    if turn & LOOSE != 0 || places == 0 || stored.primaries > EXACT_PEERS {
+    let (at, places) = (stored.part.at, stored.part.number);
+    let is_cycle = stored.part.method == Method::RoundRobin && stored.primaries <= EXACT_PEERS;
+    if turn & LOOSE != 0 || places == 0 || !is_cycle {
         return false;
     }
     let mut entries: Vec<Entry> = stored.entries().filter(|entry| !entry.backup).collect();
     entries.sort_unstable_by_key(|entry| entry.order);
     set_levels(region, &entries, at, places, turn);
     true
+}
+
+/// Keeps the cycle left while a peer ramps up: see `tighten`.
+pub(crate) fn stay_loose(zone: &Zone, up: Up, now: u32) {
+    set(up.loose_since(), u64::from(now));
+    enter(up, false);
+    zone.root(root::LOOSE).store(1, SeqCst);
 }
 
 /// The new table's cycle holds, or not yet.
@@ -142,8 +152,8 @@ pub(crate) fn is_clean(peer: Peer, entry: Entry) -> bool {
 }
 
 impl Worker {
-    /// Begins a new cycle where no peer has failed for a while.
-    pub(crate) fn tighten(&self, now: u32) {
+    /// Begins a new cycle where no peer has failed, nor ramped up, for a while.
+    pub(crate) fn tighten(&self, clock: &Clock) {
         // Cleared first: who leaves a cycle meanwhile sets it again.
         if self.zone().root(root::LOOSE).swap(0, SeqCst) == 0 {
             return;
@@ -154,7 +164,8 @@ impl Worker {
             let Some(chain) = self.zone().bucket_at(bucket) else { return };
             for up in chain.filter(|up| get(up.cursor()) & LOOSE != 0) {
                 let Some(table) = up.table(self.zone()) else { continue };
-                let calm = now.saturating_sub(get(up.loose_since()) as u32) > CALM;
+                let calm = clock.secs.saturating_sub(get(up.loose_since()) as u32) > CALM
+                    && clock.msec >= get(up.young_until());
                 let clean = calm
                     && table.entries().iter().map(Entry::read).all(|entry| {
                         let peer = Peer::at(self.region(), entry.peer);

@@ -88,7 +88,7 @@ impl Worker {
         if let Ok(mut writer) = self.zone.shared().try_write(self.pid, &Reachable(self.zone)) {
             writer.collect();
         }
-        self.tighten(clock.secs);
+        self.tighten(clock);
         Swept { slots: swept.slots, references: swept.references }
     }
 

@@ -10,9 +10,9 @@ use peerage_core::change::{Actor, Change};
 use peerage_core::host::HostVerb;
 use peerage_core::name::UpstreamName;
 use peerage_core::server::{AdminState, Origin};
-use peerage_core::upstream::{Defaults, Upstream};
+use peerage_core::upstream::{Defaults, Method, Upstream};
 use peerage_zone::journal::Lost;
-use peerage_zone::{Adoptee, BatchAttempt, Checks, Env, Lead, Op, Zone, points};
+use peerage_zone::{Adoptee, BatchAttempt, Checks, Env, Lead, Need, Op, Zone, points};
 use support::{World, server, upstream};
 
 thread_local! {
@@ -225,4 +225,43 @@ fn a_name_is_met_by_whoever_looks_after_its_writer_died() {
 
 fn names(world: &World) -> usize {
     (0..).map_while(|i| world.worker.named(i)).map(|some| some.len()).sum()
+}
+
+/// What a method has beside a table is found again, and counted, whoever died over it.
+#[test]
+fn a_ring_or_sums_that_a_writer_died_over_are_whole_and_counted() {
+    let set = |weight| {
+        ["10.0.0.1:81", "10.0.0.1:82", "10.0.0.1:83"].map(|addr| server(addr, weight)).to_vec()
+    };
+    let mut died = 0;
+    for method in [Method::HashConsistent, Method::Hash, Method::RandomTwo] {
+        for point in POINTS {
+            let world = World::new(256 << 10);
+            let mut servers = set(2);
+            servers[1].limits.weight = Field::Given(3);
+            world.put_by("app", method, &servers);
+            // Kept by one change, replaced by the other.
+            servers[2].limits.weight = Field::Given(7);
+            let acts: [&dyn Fn(); 2] =
+                [&|| drop(world.admin("app", "10.0.0.1:81", AdminState::Down)), &|| {
+                    world.put_by("app", method, &servers)
+                }];
+            for act in acts {
+                died += usize::from(dies(point, act));
+                world.put("next", &[server("10.0.0.4:84", 1)]);
+                world.ok("next", &Change::DeleteUpstream { force: false });
+            }
+            for _ in 0..100 {
+                world.worker.sweep(&|_, _| true, &world.clock);
+            }
+            let (report, app) = (world.zone.report(), state(&world).0);
+            let need = Need::of(app.iter().map(|(_, app)| app), &world.worker.hosts());
+            let used = report.used - support::FORMAT.fixed(256 << 10);
+            assert_eq!((used, report.reserve), (need.content, need.reserve), "{method:?} {point}");
+            for key in 0..20 {
+                assert!(world.hit_by("app", &format!("key-{key}")).starts_with("10.0.0.1"));
+            }
+        }
+    }
+    assert!(died >= 30, "{died}");
 }

@@ -10,8 +10,15 @@ use peerage_core::host::Hosts;
 use peerage_core::server::AdminState;
 use peerage_core::snapshot::Loaded;
 use peerage_core::template::Template;
+use peerage_core::upstream::Method;
 use peerage_zone::{Attempt, Format, Need};
 use support::{World, sel, server};
+
+/// The same by a method.
+fn by(method: Method, servers: Vec<ServerBody>) -> Change {
+    let (method, servers) = (Field::Given(method), Some(servers));
+    Change::PutUpstream { body: UpstreamBody { method, servers, ..UpstreamBody::default() } }
+}
 
 /// The servers of the upstream of a number.
 type Servers = dyn Fn(usize) -> Vec<ServerBody>;
@@ -83,15 +90,26 @@ fn what_upstreams_take_is_known_to_the_byte() {
         (3, &|_| ports("10.0.0.1", 700, 9)),
         (100, &|_| Vec::new()),
     ];
-    for (n, servers) in shapes {
-        let world = World::new(8 << 20);
+    let round_robin = shapes.into_iter().map(|(n, servers)| (Method::RoundRobin, n, servers));
+    let others = Method::ALL.into_iter().flat_map(|method| {
+        let many: &Servers = &|i| ports("10.0.0.1", 60 + i, 9);
+        let few: &Servers = &|i| ports("10.0.0.1", i, 3);
+        let equal: &Servers = &|i| ports("10.0.0.1", i, 1);
+        [(method, 12, many), (method, 20, few), (method, 20, equal)]
+    });
+    for (method, n, servers) in round_robin.chain(others) {
+        let world = World::new(16 << 20);
         let empty = world.zone.report().used;
         for i in 0..n {
-            world.ok(&format!("u{i}"), &change(servers(i)));
+            world.ok(&format!("u{i}"), &by(method, servers(i)));
         }
         settle(&world);
         let (report, need) = (world.zone.report(), need(&contents(&world)));
-        assert_eq!((report.used - empty, report.reserve), (need.content, need.reserve), "{n}");
+        assert_eq!(
+            (report.used - empty, report.reserve),
+            (need.content, need.reserve),
+            "{method:?} {n}"
+        );
     }
 }
 
@@ -152,11 +170,21 @@ fn documented(world: &World, size: u64, slots: u64, connections: u64) -> u64 {
         let weights: Vec<_> = upstream.servers.iter().map(|s| s.params.weight).collect();
         let unequal = weights.iter().any(|w| *w != weights[0]);
         let sum: u64 = weights.iter().map(|w| u64::from(w.unwrap_or(1))).sum();
-        let has = match n {
-            0..2 => 0,
-            2..=64 if unequal => up(sum.min(4096)),
-            2..=64 => up(n),
+        let order = match n {
+            ..=64 => 0,
             _ if unequal => up(4 * sum.min(4096.max(n))),
+            _ => 0,
+        };
+        let has = match upstream.settings.method() {
+            Method::RoundRobin => match n {
+                0..2 => 0,
+                2..=64 if unequal => up(sum.min(4096)),
+                2..=64 => up(n),
+                _ => order,
+            },
+            Method::LeastConn | Method::LeastTimeHeader | Method::LeastTimeLastByte => order,
+            Method::HashConsistent => up(8 + 1280 * sum.min(1024)),
+            _ if unequal => 8 * n,
             _ => 0,
         };
         content += has;
@@ -172,8 +200,13 @@ fn documented(world: &World, size: u64, slots: u64, connections: u64) -> u64 {
             let labels: usize = labels.map(|(key, value)| key.len() + value.len() + 2).sum();
             content += 320 + up(address + len) + up(own + labels as u64);
         }
-        let order = if n > 64 { up(4 * (n + (4 * n).min(4096).max(n))) } else { 0 };
-        content += 96 + 96 * n + order + order.saturating_sub(has);
+        let brief = match upstream.settings.method() {
+            Method::HashConsistent => has.max(up(8 + 32 * n)),
+            Method::Hash | Method::IpHash | Method::Random | Method::RandomTwo => 0,
+            _ if n > 64 => up(4 * (n + (4 * n).min(4096).max(n))),
+            _ => 0,
+        };
+        content += 96 + 96 * n + brief + brief.saturating_sub(has);
     }
     fixed + content + 4096
 }
@@ -193,17 +226,22 @@ fn the_documented_formula_is_within_five_percent() {
         (100, "svc-", &|_| ports("10.0.0.1", 70, 1)),
         (100, "svc-", &|_| ports("10.0.0.1", 100, 2)),
     ];
-    for (n, name, servers) in shapes {
-        let size = 8 << 20;
+    let round_robin = shapes.into_iter().map(|shape| (Method::RoundRobin, shape));
+    let ten: &Servers = &|_| ports("10.0.0.1", 10, 4);
+    let many: &Servers = &|_| ports("10.0.0.1", 200, 3);
+    let others =
+        Method::ALL.into_iter().flat_map(|m| [(m, (100, "svc-", ten)), (m, (10, "svc-", many))]);
+    for (method, (n, name, servers)) in round_robin.chain(others) {
+        let size = 16 << 20;
         let world = World::new(size);
         for i in 0..n {
-            world.ok(&format!("{name}{i}"), &change(servers(i)));
+            world.ok(&format!("{name}{i}"), &by(method, servers(i)));
         }
         settle(&world);
         let report = world.zone.report();
         let real = report.used + report.reserve;
         let said = documented(&world, size as u64, 4, 256);
-        println!("{n} of {name}: {real} bytes, {said} said");
+        println!("{method:?} {n} of {name}: {real} bytes, {said} said");
         assert!(said.abs_diff(real) * 20 <= real, "{n} of {name}: {real} bytes, {said} said");
     }
 }
@@ -368,4 +406,42 @@ fn hosts_are_counted_too() {
     let loaded = contents(&world);
     assert!(need(&loaded).content > before);
     assert_eq!(world.zone.report().used - support::FORMAT.fixed(1 << 20), need(&loaded).content);
+}
+
+#[test]
+fn verbs_and_weights_of_every_method_never_fail_for_lack_of_room() {
+    for method in Method::ALL {
+        let world = World::new(1 << 20);
+        let mut n = 0;
+        loop {
+            let servers = if n == 0 { ports("10.0.0.1", 90, 2) } else { ports("10.0.0.1", 4, 2) };
+            let put = by(method, servers);
+            if matches!(world.change(&format!("u{n}"), &put), Attempt::NoRoom { .. }) {
+                break;
+            }
+            n += 1;
+        }
+        assert!(n > 20, "{method:?}: {n}");
+        for round in 0..3 {
+            for i in 0..n {
+                let name = format!("u{i}");
+                for port in 10_000..10_004 {
+                    let addr = format!("10.0.0.1:{port}");
+                    let weight = [0, 65_535, 3][(round + port) % 3];
+                    let limits =
+                        LimitsBody { weight: Field::Given(weight), ..LimitsBody::default() };
+                    let body = ServerBody { limits, ..ServerBody::default() };
+                    world.ok(&name, &Change::PatchServer { sel: sel(&addr), body });
+                    let verb = [AdminState::Down, AdminState::Drain, AdminState::Up][round];
+                    world.admin(&name, &addr, verb);
+                }
+            }
+        }
+        for i in 0..n {
+            assert!(world.hit_by(&format!("u{i}"), "key").starts_with("10.0.0.1:"), "{method:?}");
+        }
+        let ip: IpAddr = "10.0.0.1".parse().unwrap();
+        world.host(ip, AdminState::Down);
+        world.host(ip, AdminState::Up);
+    }
 }

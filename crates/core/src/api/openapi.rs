@@ -49,6 +49,7 @@ mod tests {
     use super::*;
     use crate::api::error::Code;
     use crate::state::State;
+    use crate::upstream::Method;
 
     fn document() -> Value {
         serde_json::from_str(DOCUMENT).expect("the document is JSON")
@@ -184,6 +185,8 @@ mod tests {
         let states: BTreeSet<&str> = State::ALL.iter().map(|state| state.as_str()).collect();
         let server = &document["components"]["schemas"]["Server"]["properties"];
         assert_eq!(words(&server["state"]["enum"]), states);
+        let methods: BTreeSet<&str> = Method::ALL.iter().map(|method| method.as_str()).collect();
+        assert_eq!(words(&document["components"]["schemas"]["Method"]["enum"]), methods);
     }
 
     #[test]

@@ -179,7 +179,7 @@ impl SettingsLine {
     fn into_settings(self) -> Result<Settings, String> {
         let Self { method, defaults, hash_key, host, tls_name } = self;
         let LimitsLine { weight, max_conns, max_fails, fail_timeout, slow_start } = defaults;
-        let params = Params { max_conns, max_fails, ..Params::default() };
+        let params = Params { max_conns, max_fails, slow_start, ..Params::default() };
         params.check().map_err(|error| format!("a default {error}"))?;
         let defaults = Defaults { weight, max_conns, max_fails, fail_timeout, slow_start };
         let texts = Texts { hash_key, host, tls_name };

@@ -54,17 +54,13 @@ pub(super) fn gcd(a: u32, b: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::select::round_robin::{pick, tests::Group};
+    use crate::select::{round_robin::pick, tests::Group};
 
     #[test]
     fn a_cycle_is_the_order_of_the_algorithm_and_its_levels_go_on_from_any_step() {
         for weights in [vec![5, 1, 1], vec![1, 1, 1, 1], vec![6, 3, 0, 9], vec![7], vec![2, 65]] {
             let order = build(&weights, 4096);
-            let wide: Vec<i64> = weights.iter().map(|&w| i64::from(w)).collect();
-            let mut group = Group::new(&wide);
-            for (open, &weight) in group.open.iter_mut().zip(&weights) {
-                *open = weight > 0;
-            }
+            let group = Group::new(&weights);
             for step in 0..3 * order.len() {
                 assert_eq!(group.levels(), levels(&weights, &order, step), "{weights:?} {step}");
                 assert_eq!(pick(&group), Some(usize::from(order[step % order.len()])));

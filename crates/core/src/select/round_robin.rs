@@ -4,16 +4,21 @@
 //! workers move the levels at once; each addition counts, so races only decide who is richest at
 //! that moment, never the share that a peer gets.
 
-use super::{Level, View};
+use super::{Candidate, Level, View};
 
 /// Chooses a peer, or none when no peer is open. Looks at every peer of the group.
 #[inline]
 pub fn pick<V: View>(view: &V) -> Option<usize> {
+    among((0..view.len()).filter_map(|i| Some((i, view.open(i)?))))
+}
+
+/// The same among these peers of a group.
+#[inline]
+pub(super) fn among<'a>(peers: impl Iterator<Item = (usize, Candidate<'a>)>) -> Option<usize> {
     let mut best: Option<(usize, Level<'_>)> = None;
     let mut top = 0;
     let mut total = 0;
-    for i in 0..view.len() {
-        let Some(peer) = view.open(i) else { continue };
+    for (i, peer) in peers {
         // As ngx_http_upstream_get_peer: a peer that failed wins its weight back step by step.
         let effective = peer.effective.load();
         let current = peer.current.shift(effective);
@@ -40,46 +45,11 @@ pub fn settle(current: i64, weight: i64, total: i64) -> i64 {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+mod tests {
+    use core::sync::atomic::Ordering::Relaxed;
 
     use super::*;
-    use crate::select::Candidate;
-
-    pub(crate) struct Group {
-        pub(crate) weights: Vec<i64>,
-        pub(crate) open: Vec<bool>,
-        current: Vec<AtomicU64>,
-        effective: Vec<AtomicU64>,
-    }
-
-    impl Group {
-        pub(crate) fn new(weights: &[i64]) -> Self {
-            Self {
-                weights: weights.to_vec(),
-                open: vec![true; weights.len()],
-                current: weights.iter().map(|_| AtomicU64::new(0)).collect(),
-                effective: weights.iter().map(|w| AtomicU64::new(w.cast_unsigned())).collect(),
-            }
-        }
-
-        pub(crate) fn levels(&self) -> Vec<i64> {
-            self.current.iter().map(|level| level.load(Relaxed).cast_signed()).collect()
-        }
-    }
-
-    impl View for Group {
-        fn len(&self) -> usize {
-            self.weights.len()
-        }
-        fn open(&self, i: usize) -> Option<Candidate<'_>> {
-            self.open[i].then(|| Candidate {
-                weight: self.weights[i],
-                current: Level::new(&self.current[i]),
-                effective: Level::new(&self.effective[i]),
-            })
-        }
-    }
+    use crate::select::tests::Group;
 
     fn order(group: &Group, picks: usize) -> String {
         (0..picks)
@@ -119,7 +89,7 @@ pub(crate) mod tests {
     fn any_cycle_gives_each_peer_exactly_its_weight() {
         for weights in [vec![5, 3, 1], vec![1, 1], vec![100, 1, 7, 3], vec![65535, 1]] {
             let group = Group::new(&weights);
-            let total: i64 = weights.iter().sum();
+            let total: u32 = weights.iter().sum();
             let mut got = vec![0; weights.len()];
             for _ in 0..total {
                 got[pick(&group).unwrap()] += 1;

@@ -225,7 +225,7 @@ pub fn any_admin() -> impl Strategy<Value = Admin> {
 }
 
 pub fn any_settings() -> impl Strategy<Value = Settings> {
-    let method = prop::option::of(Just(Method::RoundRobin));
+    let method = prop::option::of(prop::sample::select(&Method::ALL));
     let base = (method, any_params()).prop_map(|(method, params)| {
         let Params { weight, max_conns, max_fails, fail_timeout, slow_start, .. } = params;
         let defaults = Defaults { weight, max_conns, max_fails, fail_timeout, slow_start };

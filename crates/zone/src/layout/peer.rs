@@ -69,7 +69,10 @@ impl Peer {
     const CODES: usize = 28;
     /// Distinct status codes counted one by one; of others only the class is.
     pub(crate) const CODE_CELLS: usize = 8;
-    // Words 36 to 39: slow start, ejection.
+    const START: usize = 36;
+    const HEADER_AVERAGE: usize = 37;
+    const RESPONSE_AVERAGE: usize = 38;
+    // Word 39: ejection.
 
     #[inline]
     pub(crate) fn at(region: &Region, at: Ref) -> Option<Self> {
@@ -221,5 +224,21 @@ impl Peer {
     #[inline]
     pub(crate) fn codes(self) -> &'static [AtomicU64] {
         &self.w[Self::CODES..Self::CODES + Self::CODE_CELLS]
+    }
+    /// Since when the peer is there, or there again, unix ms; 0 = since the set is.
+    #[inline]
+    pub(crate) fn start(self) -> &'static AtomicU64 {
+        &self.w[Self::START]
+    }
+    /// The moving average of times to the header, see `least_time`. Moved by requests that were
+    /// chosen by it.
+    #[inline]
+    pub(crate) fn header_average(self) -> &'static AtomicU64 {
+        &self.w[Self::HEADER_AVERAGE]
+    }
+    /// The same of whole responses.
+    #[inline]
+    pub(crate) fn response_average(self) -> &'static AtomicU64 {
+        &self.w[Self::RESPONSE_AVERAGE]
     }
 }

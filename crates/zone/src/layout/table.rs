@@ -2,9 +2,11 @@
 
 use peerage_core::passive::Rules;
 use peerage_core::select::EXACT_PEERS;
+use peerage_core::upstream::Method;
 use peerage_shm::{AtomicU64, Ref, Region};
 
 use crate::layout::{Blob, get, granules, high, low, pack, set};
+use crate::part::{self, Part};
 
 /// The immutable list of an upstream's peers, replaced as a whole by each change.
 #[derive(Clone, Copy)]
@@ -26,8 +28,8 @@ pub(crate) struct TableHead {
     /// Servers that the operator lets take requests, at least 1: how often it is worth trying.
     pub(crate) tries: u32,
     pub(crate) servers: u32,
-    /// The precomputed order of the primaries: ref and places.
-    pub(crate) sequence: (Ref, u32),
+    /// What it has for its method.
+    pub(crate) part: Part,
     /// The first time at which an admin state ends (unix ms), u64::MAX = none.
     pub(crate) until: u64,
     /// Since when no block names it though one did (unix ms), u64::MAX = it is no orphan.
@@ -46,10 +48,12 @@ impl Table {
     const COUNTS: usize = 1;
     const COLD: usize = 2;
     const TRIES: usize = 3;
-    const SEQUENCE: usize = 4;
+    const PART: usize = 4;
     const UNTIL: usize = 5;
-    /// Bit of the places of an order that is no cycle of nginx's.
-    const WIDE: u32 = 1 << 31;
+    /// Bit beside the number of a part that is no cycle of nginx's.
+    const NO_CYCLE: u32 = 1 << 31;
+    /// Where the method stands beside the flags.
+    const METHOD: u32 = 4;
     const ORPHANED: usize = 6;
     const TEXTS: usize = 7;
 
@@ -127,18 +131,25 @@ impl Table {
         Blob::from_word(get(&self.w[Self::TEXTS]))
     }
 
-    /// The precomputed order of the primaries, see `turn`.
+    /// How its peers are chosen.
     #[inline]
-    pub(crate) fn sequence(self) -> (Ref, u32) {
-        let word = get(&self.w[Self::SEQUENCE]);
-        (Ref::from_raw(high(word)), low(word) & !Self::WIDE)
+    pub(crate) fn method(self) -> Method {
+        part::method(low(get(&self.w[Self::COUNTS])) >> Self::METHOD)
     }
 
-    /// The same where it is nginx's own cycle; no places where it is not.
+    /// What it has for that.
+    #[inline]
+    pub(crate) fn part(self) -> Part {
+        let word = get(&self.w[Self::PART]);
+        let (at, number) = (Ref::from_raw(high(word)), low(word) & !Self::NO_CYCLE);
+        Part { method: self.method(), at, number }
+    }
+
+    /// The cycle of nginx's round robin: ref and places; no places where there is none.
     #[inline]
     pub(crate) fn cycle(self) -> (Ref, u32) {
-        let word = get(&self.w[Self::SEQUENCE]);
-        let places = if low(word) & Self::WIDE == 0 { low(word) } else { 0 };
+        let word = get(&self.w[Self::PART]);
+        let places = if low(word) & Self::NO_CYCLE == 0 { low(word) } else { 0 };
         (Ref::from_raw(high(word)), places)
     }
 
@@ -154,11 +165,14 @@ impl Table {
         set(&self.w[Self::REVISION], head.revision);
         let flags =
             u32::from(head.declared) | u32::from(head.tomb) << 1 | u32::from(head.names) << 2;
-        set(&self.w[Self::COUNTS], pack(head.primaries, flags));
+        let method = part::code(head.part.method) << Self::METHOD;
+        set(&self.w[Self::COUNTS], pack(head.primaries, flags | method));
         set(&self.w[Self::COLD], pack(head.cold.at.raw(), head.cold.len));
         set(&self.w[Self::TRIES], pack(head.tries, head.servers));
-        let wide = if head.primaries as usize > EXACT_PEERS { Self::WIDE } else { 0 };
-        set(&self.w[Self::SEQUENCE], pack(head.sequence.0.raw(), head.sequence.1 | wide));
+        let Part { method, at, number } = head.part;
+        let is_cycle = method == Method::RoundRobin && head.primaries as usize <= EXACT_PEERS;
+        let kind = if is_cycle { 0 } else { Self::NO_CYCLE };
+        set(&self.w[Self::PART], pack(at.raw(), number | kind));
         set(&self.w[Self::UNTIL], head.until);
         set(&self.w[Self::ORPHANED], head.orphaned);
         set(&self.w[Self::TEXTS], head.texts.word());
@@ -179,6 +193,8 @@ pub(crate) struct Entry {
     pub(crate) max_fails: u16,
     pub(crate) max_conns: u32,
     pub(crate) fail_timeout: u32,
+    /// Seconds of its ramp; 14 bits.
+    pub(crate) slow_start: u16,
     /// The server's place among its upstream's; peers of one server share it.
     pub(crate) order: u32,
     /// See `hosts::mark`: tells whether the peer may be on a machine.
@@ -189,12 +205,15 @@ impl Entry {
     pub(crate) const WORDS: usize = 4;
     const OPEN: u64 = 1 << 63;
     const BACKUP: u64 = 1 << 62;
+    const SLOW_START: u32 = 48;
+    const SLOW_START_BITS: u64 = (1 << 14) - 1;
 
     pub(crate) fn words(self) -> [u64; Self::WORDS] {
         [
             pack(self.peer.raw(), self.cold.raw()),
             if self.open { Self::OPEN } else { 0 }
                 | if self.backup { Self::BACKUP } else { 0 }
+                | (u64::from(self.slow_start) & Self::SLOW_START_BITS) << Self::SLOW_START
                 | u64::from(self.weight) << 32
                 | u64::from(self.max_fails) << 16
                 | u64::from(self.cold_len),
@@ -213,6 +232,7 @@ impl Entry {
             backup: w1 & Self::BACKUP != 0,
             weight: (w1 >> 32) as u16,
             max_fails: (w1 >> 16) as u16,
+            slow_start: (w1 >> Self::SLOW_START & Self::SLOW_START_BITS) as u16,
             cold_len: w1 as u16,
             max_conns: high(w2),
             fail_timeout: low(w2),
@@ -223,6 +243,12 @@ impl Entry {
 
     pub(crate) fn cold(self) -> Blob {
         Blob { at: self.cold, len: u32::from(self.cold_len) }
+    }
+
+    /// The time of its ramp, ms; 0 = none.
+    #[inline]
+    pub(crate) fn ramp_ms(self) -> u64 {
+        u64::from(self.slow_start) * 1000
     }
 
     /// What failures mean for it.

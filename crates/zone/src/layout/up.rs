@@ -23,6 +23,7 @@ impl Up {
     /// From here on nothing but what requests move.
     const CURSOR: usize = 4;
     const LOOSE_SINCE: usize = 5;
+    const YOUNG_UNTIL: usize = 6;
     /// First word of the histogram of response times.
     pub(crate) const HISTOGRAM: usize = 8;
 
@@ -147,6 +148,12 @@ impl Up {
     /// When the cycle was left last, seconds.
     pub(crate) fn loose_since(self) -> &'static AtomicU64 {
         &self.w[Self::LOOSE_SINCE]
+    }
+
+    /// Until when some peer may ramp up, or count as new, unix ms. Only ever raised.
+    #[inline]
+    pub(crate) fn young_until(self) -> &'static AtomicU64 {
+        &self.w[Self::YOUNG_UNTIL]
     }
 
     /// Whose turn it is, see `turn`. Moved by every pick.

@@ -11,11 +11,11 @@ use peerage_core::change::{Actor, Change, ChangeError};
 use peerage_core::host::HostVerb;
 use peerage_core::name::UpstreamName;
 use peerage_core::server::{AdminState, Origin};
-use peerage_core::upstream::{Defaults, ServerSel};
+use peerage_core::upstream::{Defaults, Method, ServerSel};
 use peerage_shm::AtomicU64;
 use peerage_zone::{
-    Address, Attempt, BatchAttempt, Checks, Choice, Clock, Env, Format, FormatError, Mark, NoPeer,
-    Op, Outcome, Region, Target, Worker, Zone,
+    Address, Attempt, BatchAttempt, Checks, Choice, Clock, Env, Format, FormatError, Key, Mark,
+    NoPeer, Op, Outcome, Pick, Region, Target, Worker, Zone,
 };
 
 pub(crate) const FORMAT: Format = Format { build: 1, slots: 4, connections: 256 };
@@ -81,6 +81,12 @@ impl World {
         self.ok(name, &Change::PutUpstream { body })
     }
 
+    pub(crate) fn put_by(&self, name: &str, method: Method, servers: &[ServerBody]) {
+        let (method, servers) = (Field::Given(method), Some(servers.to_vec()));
+        let body = UpstreamBody { method, servers, ..UpstreamBody::default() };
+        self.ok(name, &Change::PutUpstream { body });
+    }
+
     pub(crate) fn admin(&self, name: &str, addr: &str, verb: AdminState) -> (u64, bool, Mark) {
         self.ok(name, &Change::Admin { sel: sel(addr), verb, opts: VerbOpts::default() })
     }
@@ -113,6 +119,24 @@ impl World {
         let mut choice = Choice::new();
         let picked = self.worker.pick(&mut choice, &Target::Name(name.as_bytes()), &self.clock)?;
         Ok((text(&picked.address), choice))
+    }
+
+    /// One more try of a request with this key.
+    pub(crate) fn try_by(&self, name: &str, choice: &mut Choice, key: Key<'_>) -> Option<String> {
+        let target = Target::Name(name.as_bytes());
+        match self.worker.pick_at_length(choice, &target, key, &self.clock) {
+            Pick::Peer(picked) => Some(text(&picked.address)),
+            Pick::Wants(input) => panic!("{name} wants {input:?}"),
+            Pick::None(_) => None,
+        }
+    }
+
+    /// A whole request with this text as key.
+    pub(crate) fn hit_by(&self, name: &str, text: &str) -> String {
+        let mut choice = Choice::new();
+        let at = self.try_by(name, &mut choice, Key::Text(text.as_bytes()));
+        self.done(choice, false);
+        at.expect("a peer is open")
     }
 
     pub(crate) fn done(&self, mut choice: Choice, failed: bool) {
