@@ -16,6 +16,16 @@ fn main() {
         }
     }
 
+    // Whether nginx has names of servers in sessions, for its `sticky` (since 1.29.6).
+    println!("cargo::rustc-check-cfg=cfg(nginx_sid)");
+    let objs = env::var("DEP_NGINX_BUILD_DIR").unwrap_or_default();
+    let config = fs::read_to_string(Path::new(&objs).join("ngx_auto_config.h")).unwrap_or_default();
+    if config.lines().any(|line| line.contains("define NGX_HTTP_UPSTREAM_SID ")) {
+        println!("cargo::rustc-cfg=nginx_sid");
+    }
+
+    compile();
+
     // One build does not read what another has laid out in shared memory: its number is a hash of
     // all that may decide the layout.
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -36,6 +46,20 @@ fn main() {
         files(Path::new(source), &mut |bytes| add(bytes));
     }
     println!("cargo::rustc-env=PEERAGE_BUILD={hash:016x}");
+}
+
+/// Compiles what is C, with nginx's headers.
+fn compile() {
+    let mut build = cc::Build::new();
+    build.file("src/ffi/bits.c").std("gnu11");
+    // nginx's own headers may do what a compiler warns of; it is not ours to say.
+    build.warnings(false).extra_warnings(false);
+    let include = env::var_os("DEP_NGINX_INCLUDE").unwrap_or_default();
+    build.includes(env::split_paths(&include));
+    for flag in env::var("DEP_NGINX_CFLAGS").unwrap_or_default().split_whitespace() {
+        build.flag(flag);
+    }
+    build.compile("peerage_bits");
 }
 
 /// Gives the contents of every file below a directory, in an order that is the same everywhere.

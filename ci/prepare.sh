@@ -89,24 +89,29 @@ peerage_headers() {
     stamp=$(dpkg-query -W nginx-dev 2>/dev/null || echo "$version")
     if [ "$(cat "$dir/stamp" 2>/dev/null)" != "$stamp" ]; then
         echo "prepare: configuring nginx $version" >&2
-        mkdir -p "$dir"
-        local new=$dir/new.$$
-        cp -R "$from" "$new" || return
-        (
-            cd "$new" || exit
-            # shellcheck disable=SC1091
-            . ./conf_flags
-            ./configure "${NGX_CONF_FLAGS[@]}" >../configure.log 2>&1
-        ) || {
-            echo "prepare: configure failed, see $dir/configure.log" >&2
-            rm -rf "$new"
-            return 1
-        }
-        rm -rf "$dir/src"
-        mv "$new" "$dir/src" && echo "$stamp" >"$dir/stamp" || return
+        peerage_configure "$from" "$dir" && echo "$stamp" >"$dir/stamp" || return
     fi
     NGINX_SOURCE_DIR=$dir/src
     NGINX_BUILD_DIR=$dir/src/objs
+}
+
+# Configures a copy of nginx-dev's source as DIR/src: FROM DIR.
+peerage_configure() {
+    local from=$1 dir=$2 new=$2/new.$$
+    mkdir -p "$dir"
+    cp -R "$from" "$new" || return
+    (
+        cd "$new" || exit
+        # shellcheck disable=SC1091
+        . ./conf_flags
+        ./configure "${NGX_CONF_FLAGS[@]}" >../configure.log 2>&1
+    ) || {
+        echo "prepare: configure failed, see $dir/configure.log" >&2
+        rm -rf "$new"
+        return 1
+    }
+    rm -rf "$dir/src"
+    mv "$new" "$dir/src"
 }
 
 peerage_prepared=0

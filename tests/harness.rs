@@ -216,6 +216,7 @@ fn tls_backend_tells_names_connections_and_resumption() {
                      proxy_ssl_protocols TLSv1.2 TLSv1.3;
                      proxy_ssl_name $name.test;
                      proxy_set_header Host $name.test;
+                     proxy_set_header Connection close;
                  }
              }",
         )

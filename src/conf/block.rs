@@ -33,6 +33,9 @@ pub(crate) struct Block {
     servers: RefCell<Vec<DeclaredServer>>,
     declared: OnceCell<DeclaredUpstream>,
     finished: Cell<bool>,
+    /// Another directive's hook stands around ours: the one of `sticky`, or an older nginx's
+    /// `keepalive`.
+    pub(crate) wrapped: Cell<bool>,
 }
 
 /// Which upstream the block's requests go to.
@@ -102,7 +105,7 @@ pub(crate) fn set(cf: &Conf<'_>) -> Result<(), Refused> {
     if upstream.has_method() {
         return Err(Refused::because(format!(
             "load balancing method redefined by \"peerage\" in upstream \"{host}\"; \
-             put \"keepalive\" after \"peerage\""
+             put {AROUND} after \"peerage\""
         )));
     }
     let (mut value, mut glob) = (None, None);
@@ -154,6 +157,7 @@ pub(crate) fn set(cf: &Conf<'_>) -> Result<(), Refused> {
         servers: RefCell::default(),
         declared: OnceCell::new(),
         finished: Cell::new(false),
+        wrapped: Cell::new(false),
     });
     upstream.take_over(cf)?;
     cf.main().blocks.borrow_mut().push(Rc::clone(&block));
@@ -206,6 +210,9 @@ pub(crate) fn hash_key(cf: &Conf<'_>) -> Result<(), Refused> {
     let block = taken_over(cf.srv(), DIRECTIVE)?;
     block.hash_key.set(cf.complex(args[1])?).map_err(|_| words::duplicate(DIRECTIVE))
 }
+
+/// Directives that put themselves around what the block has so far.
+const AROUND: &str = if cfg!(nginx_sid) { "\"keepalive\" and \"sticky\"" } else { "\"keepalive\"" };
 
 fn taken_over<'a>(srv: &'a Srv, directive: &str) -> Result<&'a Rc<Block>, Refused> {
     srv.block.get().ok_or_else(|| {
@@ -310,7 +317,7 @@ fn build(
 /// A plain `server` line. nginx does not tell whether a parameter was written: one that has
 /// nginx's default counts as not said.
 fn plain(line: Line) -> Result<DeclaredServer, String> {
-    let Line { name, addrs, weight, max_conns, max_fails, fail_timeout, down, backup } = line;
+    let Line { name, addrs, weight, max_conns, max_fails, fail_timeout, .. } = line;
     let mut server = DeclaredServer::new(&name).map_err(|error| error.to_string())?;
     if server.addr.is_name() {
         server.addrs = addrs
@@ -356,9 +363,13 @@ fn plain(line: Line) -> Result<DeclaredServer, String> {
         })?;
         server.params.fail_timeout = Some(value);
     }
-    server.params.backup = backup;
-    if down {
+    server.params.backup = line.backup;
+    server.params.route =
+        field::route(&line.route).map_err(|e| bad(format!("route={}", line.route), e))?.to_owned();
+    if line.down {
         server.admin = AdminState::Down;
+    } else if line.drain {
+        server.admin = AdminState::Drain;
     }
     Ok(server)
 }

@@ -7,6 +7,7 @@
 #[macro_use]
 mod callback;
 mod admin;
+mod bits;
 pub(crate) mod body;
 pub(crate) mod conf;
 pub(crate) mod connections;
@@ -31,6 +32,8 @@ pub(crate) mod resolve;
 #[cfg(ngx_feature = "http_ssl")]
 pub(crate) mod session;
 pub(crate) mod shm;
+#[cfg(nginx_sid)]
+mod sticky;
 pub(crate) mod task;
 pub(crate) mod template;
 pub(crate) mod thread;

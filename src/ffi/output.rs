@@ -14,6 +14,7 @@ use nginx_sys::{
     ngx_str_t, ngx_table_elt_t, ngx_uint_t, off_t,
 };
 
+use super::bits;
 use super::request::Request;
 
 /// Whether a producer has more to say.
@@ -110,7 +111,7 @@ impl Output {
             // SAFETY: a living request whose header has not been sent.
             let rc = unsafe { ngx_http_send_header(raw) };
             // SAFETY: a living request.
-            let header_only = unsafe { (*raw).header_only() } != 0;
+            let header_only = unsafe { bits::is_header_only(raw) };
             if rc == NGX_ERROR as ngx_int_t || rc > NGX_OK as ngx_int_t || header_only {
                 return Progress::Done(rc);
             }
@@ -160,7 +161,7 @@ impl Output {
         // SAFETY: `buf` is in the pool of `r`, which lives, as does its connection.
         unsafe {
             (*self.buf).pos < (*self.buf).last
-                || (*r).buffered() != 0
+                || bits::is_buffered(r)
                 || (*(*r).connection).buffered() != 0
         }
     }
@@ -213,7 +214,7 @@ impl Output {
         // there then.
         if !matches!(r.method(), b"GET" | b"HEAD") {
             // SAFETY: a living request.
-            unsafe { (*raw).set_disable_not_modified(1) };
+            unsafe { bits::disable_not_modified(raw) };
         }
         self.answer.headers.iter().all(|(name, value)| push_header(r, name, value))
     }

@@ -72,6 +72,13 @@ impl Peer {
         self.worker
     }
 
+    /// The request's pool.
+    #[cfg(nginx_sid)]
+    pub(super) fn pool(&self) -> *mut nginx_sys::ngx_pool_t {
+        // SAFETY: the request lives as long as what its pool holds.
+        unsafe { (*self.r.as_ptr()).pool }
+    }
+
     /// Says why no server can be had, for good.
     fn refuse(&mut self, error: NoPeer) {
         self.error = Some(error);
@@ -90,6 +97,9 @@ impl Peer {
         unsafe { self.last.as_ref().map(|last| conf::bytes(&last.name)) }
     }
 }
+
+#[cfg(nginx_sid)]
+type Get = unsafe extern "C" fn(*mut ngx_peer_connection_t, *mut c_void) -> ngx_int_t;
 
 callback! {
     /// Prepares a request, or a subrequest, for its tries.
@@ -124,6 +134,13 @@ callback! {
             (&raw mut (*peer).key).write(Said::Unasked);
             (&raw mut (*peer).error).write(None);
 
+            // Whoever stands around our hooks may be `sticky`.
+            #[cfg(nginx_sid)]
+            let (get, get_named): (Get, Get) = if block.wrapped.get() {
+                (super::sticky::get, super::sticky::get)
+            } else {
+                (get, get_named)
+            };
             // The name, which error logs show, comes with the first `get`.
             let pc = &raw mut (*(*r).upstream).peer;
             (*pc).data = peer.cast();
@@ -292,11 +309,8 @@ unsafe fn get_at_length(pc: &mut ngx_peer_connection_t, peer: &mut Peer) -> ngx_
 ///
 /// - the request of `peer` lives
 unsafe fn pick(peer: &mut Peer, block: &Block, worker: &Worker) -> Option<Result<Picked, NoPeer>> {
-    let target = match &block.name {
-        Name::Fixed(fixed, _) => Target::Fixed(fixed),
-        // SAFETY: the name is of the request's pool.
-        Name::Keyed(..) => Target::Name(unsafe { conf::bytes(&peer.name) }),
-    };
+    // SAFETY: the caller's request.
+    let target = unsafe { target(block, &peer.name) };
     loop {
         // SAFETY: the caller's request.
         let key = unsafe { peer.key.key() };
@@ -310,6 +324,50 @@ unsafe fn pick(peer: &mut Peer, block: &Block, worker: &Worker) -> Option<Result
             }
         }
     }
+}
+
+/// The upstream that the block's name, or the request's, leads to.
+///
+/// # Safety
+///
+/// - `name` lives during `'a`
+unsafe fn target<'a>(block: &'a Block, name: &ngx_str_t) -> Target<'a> {
+    match &block.name {
+        Name::Fixed(fixed, _) => Target::Fixed(fixed),
+        // SAFETY: the caller says so.
+        Name::Keyed(..) => Target::Name(unsafe { conf::bytes(name) }),
+    }
+}
+
+/// `get` for whatever the block's name is.
+///
+/// # Safety
+///
+/// - the request of `peer` lives
+#[cfg(nginx_sid)]
+pub(super) unsafe fn get_next(pc: &mut ngx_peer_connection_t, peer: &mut Peer) -> ngx_int_t {
+    // SAFETY: the caller's request; the name is of its pool.
+    unsafe { get_of(pc, peer, |block, name| Some(target(block, name))) }
+}
+
+/// Gives the server that a session is bound to, if it takes the session's requests.
+///
+/// # Safety
+///
+/// - the request of `peer` lives
+#[cfg(nginx_sid)]
+pub(super) unsafe fn get_bound(
+    pc: &mut ngx_peer_connection_t,
+    peer: &mut Peer,
+    sid: &[u8],
+) -> Option<ngx_int_t> {
+    // SAFETY: the configuration outlives its requests; the name is of the request's pool.
+    let target = unsafe { target(peer.block.as_ref(), &peer.name) };
+    let picked = peer.worker?.pick_bound(&mut peer.choice, &target, &process::clock(), sid)?;
+    pc.set_cached(0);
+    pc.connection = ptr::null_mut();
+    // SAFETY: the caller's request.
+    Some(unsafe { hand_over(pc, peer, &picked) })
 }
 
 /// More tries than any request makes.

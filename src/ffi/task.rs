@@ -17,6 +17,7 @@ use nginx_sys::{
     ngx_http_test_reading, ngx_int_t, ngx_pool_cleanup_add,
 };
 
+use super::bits;
 use super::body::{self, BodyError};
 use super::fence;
 use super::global::Global;
@@ -226,7 +227,7 @@ impl Inner {
         // no further event.
         unsafe {
             let rev = (*(*raw).connection).read;
-            if (*rev).pending_eof() != 0 && (*raw).discard_body() == 0 && !r.is_subrequest() {
+            if (*rev).pending_eof() != 0 && !bits::discards_body(raw) && !r.is_subrequest() {
                 if let Phase::Listening(output) = self.phase.replace(Phase::Idle) {
                     self.phase.replace(Phase::Over { _kept: Some(output) });
                 }
@@ -281,7 +282,7 @@ impl Inner {
         // SAFETY: a living request and its connection. While nginx discards a body it reads, and
         // sees the client's end itself.
         unsafe {
-            if (*raw).discard_body() != 0 || r.is_subrequest() {
+            if bits::discards_body(raw) || r.is_subrequest() {
                 return true;
             }
             (*raw).read_event_handler = Some(ngx_http_test_reading);
@@ -372,10 +373,7 @@ fn find(r: Request<'_>) -> Option<Rc<Inner>> {
 /// Keeps the request while the task goes on.
 fn add_reference(r: Request<'_>) {
     // SAFETY: a living request; `main` is itself or the one it belongs to.
-    unsafe {
-        let main = (*r.as_ptr()).main;
-        (*main).set_count((*main).count() + 1);
-    }
+    unsafe { bits::add_reference((*r.as_ptr()).main) };
 }
 
 callback! {

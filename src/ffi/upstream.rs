@@ -36,7 +36,10 @@ pub(crate) struct Line {
     pub(crate) max_fails: usize,
     pub(crate) fail_timeout: u64,
     pub(crate) down: bool,
+    pub(crate) drain: bool,
     pub(crate) backup: bool,
+    /// Empty where none is given.
+    pub(crate) route: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +73,12 @@ impl<'a> Upstream<'a> {
     /// Whether another directive has said how to balance, or wraps what does.
     pub(crate) fn has_method(self) -> bool {
         self.as_ref().peer.init_upstream.is_some()
+    }
+
+    /// Whether another directive has put its hook around ours.
+    fn is_wrapped(self) -> bool {
+        let ours: unsafe extern "C" fn(_, _) -> _ = init_upstream;
+        self.as_ref().peer.init_upstream.is_some_and(|hook| !ptr::fn_addr_eq(hook, ours))
     }
 
     /// Whether nginx's own `zone` stands in the block.
@@ -165,8 +174,24 @@ unsafe fn line(server: &ngx_http_upstream_server_t) -> Line {
         max_conns: server.max_conns,
         max_fails: server.max_fails,
         fail_timeout: u64::try_from(server.fail_timeout).unwrap_or(0),
-        down: server.down != 0,
+        down: server.down != 0 && !is_draining(server),
+        drain: is_draining(server),
         backup: server.backup() != 0,
+        #[cfg(nginx_sid)]
+        route: String::from_utf8_lossy(server.sid.as_bytes()).into_owned(),
+        #[cfg(not(nginx_sid))]
+        route: String::new(),
+    }
+}
+
+/// Whether a `server` line says `drain`.
+fn is_draining(server: &ngx_http_upstream_server_t) -> bool {
+    #[cfg(nginx_sid)]
+    return server.down == nginx_sys::NGX_HTTP_UPSTREAM_DRAINING as ngx_uint_t;
+    #[cfg(not(nginx_sid))]
+    {
+        let _ = server;
+        false
     }
 }
 
@@ -212,6 +237,9 @@ callback! {
             (Conf::from_raw(cf), Upstream::from_raw(us), conf::own::<Srv>((*us).srv_conf))
         };
         let lines = upstream.lines();
+        if let Some(block) = srv.block() {
+            block.wrapped.set(upstream.is_wrapped());
+        }
         if crate::conf::finish_block(&cf, upstream, srv, lines).is_err() {
             return ERROR;
         }

@@ -34,7 +34,7 @@ pub use dns::{Dns, Say};
 pub use http::{Conn, Reply, Request, get};
 pub use load::{Load, Report, Running, hit};
 pub use model::{Clients, Model, shown};
-pub use nginx::{Nginx, Worker};
+pub use nginx::{Nginx, Worker, is_nginx};
 pub use points::{Points, Strike, all_points, known};
 pub use ports::Port;
 pub use process::{Signal, alive, cpu_ticks, descriptors, rss_kb, signal, stopped};

@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
@@ -375,6 +375,15 @@ impl Drop for Nginx {
 /// The nginx to test with: `PEERAGE_NGINX`, or Debian's.
 pub(super) fn program() -> String {
     env::var("PEERAGE_NGINX").unwrap_or_else(|_| "/usr/sbin/nginx".into())
+}
+
+/// Whether the nginx to test with is of this version or newer.
+pub fn is_nginx(version: [u32; 3]) -> bool {
+    let out = Command::new(program()).arg("-v").output().expect("nginx is installed");
+    let text = String::from_utf8_lossy(&out.stderr);
+    let (_, its) = text.trim().split_once("nginx/").expect("nginx says its version");
+    let its: Vec<u32> = its.split(['.', ' ']).map_while(|part| part.parse().ok()).collect();
+    its.as_slice() >= version.as_slice()
 }
 
 const GRAVE: [&str; 3] = ["[alert]", "[emerg]", "[crit]"];

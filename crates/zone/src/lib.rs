@@ -10,6 +10,7 @@
 mod address;
 mod adopt;
 mod batch;
+mod bound;
 mod change;
 mod choice;
 mod closing;

@@ -175,6 +175,30 @@ impl Worker {
         }
         Err(NoPeer::AllUnavailable)
     }
+
+    /// Counts a primary that a session chose as if it had been its turn, where turns are nginx's.
+    pub(crate) fn charge(
+        &self,
+        choice: &Choice,
+        up: Up,
+        table: Table,
+        clock: &Clock,
+        chosen: Peer,
+    ) {
+        let (entries, _) = table.entries().split_at(table.primaries().min(table.entries().len()));
+        if table.method() != Method::RoundRobin || !(2..=EXACT_PEERS).contains(&entries.len()) {
+            return;
+        }
+        let all = || entries.iter().map(Entry::read);
+        let Some(i) = all().position(|entry| entry.peer == chosen.at) else { return };
+        turn::loosen(self.zone(), up, table, clock.secs);
+        // No new cycle begins while sessions come.
+        set(up.loose_since(), u64::from(clock.secs));
+        let single = table.tries() <= 1;
+        let (is_young, is_ramped) = (false, false);
+        let group = Group { worker: self, entries, choice, clock, single, is_young, is_ramped };
+        round_robin::charge(&group, i, all().map(|entry| i64::from(entry.weight)).sum());
+    }
 }
 
 /// What a method has to be told of the request.
@@ -187,12 +211,12 @@ const fn input(method: Method) -> Option<Input> {
 }
 
 /// Whether a method goes by what its requests have taken.
-const fn is_timed(method: Method) -> bool {
+pub(crate) const fn is_timed(method: Method) -> bool {
     matches!(method, Method::LeastTimeHeader | Method::LeastTimeLastByte)
 }
 
 #[inline]
-fn hold(choice: &mut Choice, peer: Peer, held: Held, now: u64) {
+pub(crate) fn hold(choice: &mut Choice, peer: Peer, held: Held, now: u64) {
     point!("pick.counted");
     choice.held = Some(Holding { words: peer.words(), held });
     choice.server_id = peer.server_id();

@@ -160,6 +160,8 @@ impl Sketch {
             cold: cold.at,
             cold_len: cold.len as u16,
             open: false,
+            bound: false,
+            routed: !server.params.route.is_empty(),
             backup: server.params.backup,
             weight: limits.weight,
             max_fails: limits.max_fails.min(u32::from(u16::MAX)) as u16,
@@ -172,17 +174,21 @@ impl Sketch {
         let was_up = stored.is_none_or(|(before, _)| before.admin.state == AdminState::Up);
         // Of a name, only the addresses on a host that is down are closed.
         let entry = |ip: Option<IpAddr>, old: Option<Entry>, new: NewPeer| {
-            let wanted = match ip.and_then(|ip| down.get(ip)) {
+            let host = ip.and_then(|ip| down.get(ip));
+            let wanted = match host {
                 Some(host) if server.admin.state == AdminState::Up => host.state,
                 _ => server.admin.state,
             };
             let up = wanted == AdminState::Up;
-            let shut = shut::wanted(server, ip.and_then(|ip| down.get(ip)));
+            let shut = shut::wanted(server, host);
+            let is_down = |state| state == AdminState::Down;
+            let bound = !is_down(server.admin.state) && !host.is_some_and(|h| is_down(h.state));
             let was_up = was_up && old.is_none_or(|old| old.open || old.weight == 0);
             SketchEntry {
                 entry: Entry {
                     peer: old.map_or(Ref::NONE, |old| old.peer),
                     open: up && limits.weight > 0,
+                    bound,
                     host: ip.map_or(0, hosts::mark),
                     ..base
                 },

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 
 use peerage_shm::{Region, Section, Slot};
 
+use crate::bound::Remembered;
 use crate::choice::Clock;
 use crate::events::Said;
 use crate::trace::Reachable;
@@ -16,6 +17,7 @@ pub struct Worker {
     pid: u32,
     random: Cell<u32>,
     said: RefCell<Vec<Said>>,
+    pub(crate) remembered: Remembered,
 }
 
 /// What a sweep did.
@@ -28,9 +30,16 @@ pub struct Swept {
 }
 
 impl Worker {
-    pub(crate) const fn new(zone: Zone, slot: Slot, pid: u32) -> Self {
+    pub(crate) fn new(zone: Zone, slot: Slot, pid: u32) -> Self {
         let said = RefCell::new(Vec::new());
-        Self { zone, slot, pid, random: Cell::new(pid | 1), said }
+        Self {
+            zone,
+            slot,
+            pid,
+            random: Cell::new(pid | 1),
+            said,
+            remembered: Remembered::default(),
+        }
     }
 
     /// A number that is hard to tell from the last; never 0.

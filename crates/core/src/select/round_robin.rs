@@ -36,6 +36,26 @@ pub(super) fn among<'a>(peers: impl Iterator<Item = (usize, Candidate<'a>)>) -> 
     Some(i)
 }
 
+/// Counts a peer that a session chose as if it had been its turn, so that new sessions go where
+/// fewer requests of old ones do. `weights` are those of the whole group, closed peers too.
+pub fn charge<V: View>(view: &V, chosen: usize, weights: i64) {
+    let Some(Candidate { current, weight, .. }) = view.open(chosen) else { return };
+    // As ngx_http_upstream_get_peer: of requests in a row no more than one counts.
+    if current.load() <= weight - weights {
+        return;
+    }
+    let mut total = 0;
+    for peer in (0..view.len()).filter_map(|i| view.open(i)) {
+        let effective = peer.effective.load();
+        peer.current.shift(effective);
+        total += effective;
+        if effective < peer.weight {
+            peer.effective.raise(effective);
+        }
+    }
+    current.shift(-total);
+}
+
 /// Brings a running weight back into the range it can have in a group of `total` weight.
 ///
 /// Called after a change of weights, so that a peer which was far behind in the old cycle is not
@@ -96,6 +116,23 @@ mod tests {
             }
             assert_eq!(got, weights);
         }
+    }
+
+    #[test]
+    fn sessions_count_and_many_in_a_row_count_once() {
+        let group = Group::new(&[2, 1, 1]);
+        charge(&group, 0, 4);
+        assert_eq!(group.levels(), [-2, 1, 1]);
+        for _ in 0..5 {
+            charge(&group, 0, 4);
+        }
+        assert_eq!(group.levels(), [-2, 1, 1]);
+        assert_eq!(order(&group, 4), "bcaa");
+
+        let mut group = Group::new(&[1, 1]);
+        group.open[1] = false;
+        charge(&group, 1, 2);
+        assert_eq!(group.levels(), [0, 0], "who takes no turns does not pay for one");
     }
 
     #[test]

@@ -188,6 +188,10 @@ pub(crate) struct Entry {
     pub(crate) cold_len: u16,
     /// Takes new requests, as far as the operator's wish and the weight go.
     pub(crate) open: bool,
+    /// Takes requests of sessions that are bound to it.
+    pub(crate) bound: bool,
+    /// The server has a route, by which sessions know it.
+    pub(crate) routed: bool,
     pub(crate) backup: bool,
     pub(crate) weight: u16,
     pub(crate) max_fails: u16,
@@ -207,8 +211,13 @@ impl Entry {
     const BACKUP: u64 = 1 << 62;
     const SLOW_START: u32 = 48;
     const SLOW_START_BITS: u64 = (1 << 14) - 1;
+    /// Beside the order.
+    const BOUND: u32 = 1 << 31;
+    const ROUTED: u32 = 1 << 30;
 
     pub(crate) fn words(self) -> [u64; Self::WORDS] {
+        let bound = if self.bound { Self::BOUND } else { 0 };
+        let routed = if self.routed { Self::ROUTED } else { 0 };
         [
             pack(self.peer.raw(), self.cold.raw()),
             if self.open { Self::OPEN } else { 0 }
@@ -218,7 +227,7 @@ impl Entry {
                 | u64::from(self.max_fails) << 16
                 | u64::from(self.cold_len),
             pack(self.max_conns, self.fail_timeout),
-            pack(self.order, self.host),
+            pack(self.order | bound | routed, self.host),
         ]
     }
 
@@ -229,6 +238,8 @@ impl Entry {
             peer: Ref::from_raw(high(w0)),
             cold: Ref::from_raw(low(w0)),
             open: w1 & Self::OPEN != 0,
+            bound: high(w3) & Self::BOUND != 0,
+            routed: high(w3) & Self::ROUTED != 0,
             backup: w1 & Self::BACKUP != 0,
             weight: (w1 >> 32) as u16,
             max_fails: (w1 >> 16) as u16,
@@ -236,7 +247,7 @@ impl Entry {
             cold_len: w1 as u16,
             max_conns: high(w2),
             fail_timeout: low(w2),
-            order: high(w3),
+            order: high(w3) & !(Self::BOUND | Self::ROUTED),
             host: low(w3),
         }
     }

@@ -1,0 +1,44 @@
+/*
+ * Bits of nginx's request. Since 1.29 its bit fields begin in the middle of a
+ * word, where bindgen expects the fields behind the first ones at other places
+ * than the compiler of nginx puts them: here a C compiler looks for them.
+ */
+
+#include <ngx_config.h>
+#include <ngx_core.h>
+#include <ngx_http.h>
+
+
+ngx_uint_t
+peerage_header_only(ngx_http_request_t *r)
+{
+    return r->header_only;
+}
+
+
+ngx_uint_t
+peerage_buffered(ngx_http_request_t *r)
+{
+    return r->buffered;
+}
+
+
+ngx_uint_t
+peerage_discards_body(ngx_http_request_t *r)
+{
+    return r->discard_body;
+}
+
+
+void
+peerage_disable_not_modified(ngx_http_request_t *r)
+{
+    r->disable_not_modified = 1;
+}
+
+
+void
+peerage_add_reference(ngx_http_request_t *r)
+{
+    r->count++;
+}

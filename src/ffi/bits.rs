@@ -1,0 +1,61 @@
+//! Bits of nginx's request, by way of C (bits.c says why). Nothing else may read or set them.
+
+use nginx_sys::{ngx_http_request_t, ngx_uint_t};
+
+unsafe extern "C" {
+    fn peerage_header_only(r: *mut ngx_http_request_t) -> ngx_uint_t;
+    fn peerage_buffered(r: *mut ngx_http_request_t) -> ngx_uint_t;
+    fn peerage_discards_body(r: *mut ngx_http_request_t) -> ngx_uint_t;
+    fn peerage_disable_not_modified(r: *mut ngx_http_request_t);
+    fn peerage_add_reference(r: *mut ngx_http_request_t);
+}
+
+/// Whether the answer has no body.
+///
+/// # Safety
+///
+/// - `r` is a living request
+pub(super) unsafe fn is_header_only(r: *mut ngx_http_request_t) -> bool {
+    // SAFETY: the caller's request; C looks at it and keeps nothing.
+    unsafe { peerage_header_only(r) != 0 }
+}
+
+/// Whether nginx's filters hold some of the answer.
+///
+/// # Safety
+///
+/// - `r` is a living request
+pub(super) unsafe fn is_buffered(r: *mut ngx_http_request_t) -> bool {
+    // SAFETY: as above.
+    unsafe { peerage_buffered(r) != 0 }
+}
+
+/// Whether nginx reads a body that nobody wants.
+///
+/// # Safety
+///
+/// - `r` is a living request
+pub(super) unsafe fn discards_body(r: *mut ngx_http_request_t) -> bool {
+    // SAFETY: as above.
+    unsafe { peerage_discards_body(r) != 0 }
+}
+
+/// Keeps nginx from deciding the request's conditions by the answer's header.
+///
+/// # Safety
+///
+/// - `r` is a living request, and nothing refers to it meanwhile
+pub(super) unsafe fn disable_not_modified(r: *mut ngx_http_request_t) {
+    // SAFETY: the caller's request, which nobody else looks at now.
+    unsafe { peerage_disable_not_modified(r) };
+}
+
+/// Counts one more who keeps the request.
+///
+/// # Safety
+///
+/// - `r` is a living main request, and nothing refers to it meanwhile
+pub(super) unsafe fn add_reference(r: *mut ngx_http_request_t) {
+    // SAFETY: as above.
+    unsafe { peerage_add_reference(r) };
+}
