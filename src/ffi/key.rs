@@ -1,6 +1,6 @@
 //! What a method chooses a server by, asked of the request: its hash key, the client's address.
 
-use nginx_sys::{ngx_http_request_t, ngx_str_t};
+use nginx_sys::{ngx_http_request_t, ngx_palloc, ngx_str_t};
 use peerage_zone::{Input, Key, Target, Worker};
 
 use super::request::Request;
@@ -9,14 +9,12 @@ use crate::conf::Block;
 
 /// What a request said, kept for its further tries; in its pool, or its connection's.
 pub(super) enum Said {
-    /// The method wants nothing, so far.
-    Unasked,
     Address(ngx_str_t),
     Text(ngx_str_t),
 }
 
 impl Said {
-    /// Asks the request; `None` where there is no memory.
+    /// Asks the request, in whose pool the answer stays; `None` where there is no memory.
     ///
     /// # Safety
     ///
@@ -26,10 +24,10 @@ impl Said {
         (block, worker): (&Block, &Worker),
         target: &Target<'_>,
         input: Input,
-    ) -> Option<Self> {
-        // SAFETY: the caller's request.
+    ) -> Option<*const Self> {
+        // SAFETY: the caller's request; what is written fits the memory that was taken for it.
         unsafe {
-            Some(match input {
+            let said = match input {
                 Input::Address => Self::Address(address(r)),
                 Input::Text => Self::Text(match (own(r, worker, target), block.hash_key()) {
                     (Some(text), _) => conf::copy((*r).pool, &text)?,
@@ -37,7 +35,13 @@ impl Said {
                     // $remote_addr
                     (None, None) => (*(*r).connection).addr_text,
                 }),
-            })
+            };
+            let place = ngx_palloc((*r).pool, size_of::<Self>()).cast::<Self>();
+            if place.is_null() {
+                return None;
+            }
+            place.write(said);
+            Some(place.cast_const())
         }
     }
 
@@ -50,7 +54,6 @@ impl Said {
         // SAFETY: what was said lives as long as the request.
         unsafe {
             match self {
-                Self::Unasked => Key::Unasked,
                 Self::Address(bytes) => Key::Address(conf::bytes(bytes)),
                 Self::Text(bytes) => Key::Text(conf::bytes(bytes)),
             }

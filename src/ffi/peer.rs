@@ -12,7 +12,7 @@ use nginx_sys::{
 };
 use peerage_core::name::{Case, Glob};
 use peerage_shm::point;
-use peerage_zone::{Address, CHUNK, Choice, NoPeer, Outcome, Pick, Picked, Target, Worker};
+use peerage_zone::{Address, CHUNK, Choice, Key, NoPeer, Outcome, Pick, Picked, Target, Worker};
 
 use super::conf::{self, Complex, ERROR, OK};
 use super::fence;
@@ -42,8 +42,8 @@ pub(crate) struct Peer {
     name: ngx_str_t,
     /// The last try; null before the first.
     last: *const Try,
-    /// What the method chooses by.
-    key: Said,
+    /// What the request said that the method chooses by; null as long as it was not asked.
+    key: *const Said,
     pub(crate) error: Option<NoPeer>,
     /// The first try, and room for its address if that is an IPv4 one; not filled before.
     first: MaybeUninit<(Try, [[u64; CHUNK]; INLINE])>,
@@ -131,7 +131,7 @@ callback! {
             (&raw mut (*peer).r).write(NonNull::new_unchecked(r));
             (&raw mut (*peer).name).write((*us).host);
             (&raw mut (*peer).last).write(ptr::null());
-            (&raw mut (*peer).key).write(Said::Unasked);
+            (&raw mut (*peer).key).write(ptr::null());
             (&raw mut (*peer).error).write(None);
 
             // Whoever stands around our hooks may be `sticky`.
@@ -313,7 +313,7 @@ unsafe fn pick(peer: &mut Peer, block: &Block, worker: &Worker) -> Option<Result
     let target = unsafe { target(block, &peer.name) };
     loop {
         // SAFETY: the caller's request.
-        let key = unsafe { peer.key.key() };
+        let key = unsafe { peer.key.as_ref().map_or(Key::Unasked, |said| said.key()) };
         match worker.pick_at_length(&mut peer.choice, &target, key, &process::clock()) {
             Pick::Peer(picked) => return Some(Ok(picked)),
             Pick::None(error) => return Some(Err(error)),

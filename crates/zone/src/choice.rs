@@ -7,7 +7,7 @@ use peerage_shm::{AtomicU64, Held};
 use crate::layout::{Peer, Up};
 
 /// Peers a request remembers inline; more go to the heap.
-const INLINE: usize = 4;
+const INLINE: usize = 2;
 
 /// The balancer's memory of one request; small, since every request has one.
 ///
