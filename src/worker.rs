@@ -210,12 +210,16 @@ fn join(pending: &Pending) -> bool {
     let Some(memory) = zone.memory() else { return true };
     if zone.worker().is_none() {
         let pid = process::pid();
-        let Some(worker) = memory.zone.worker(pid, process::started(pid), &memory.format) else {
+        let started = process::started(pid);
+        let Some(worker) = memory.zone.worker(pid, started, &memory.format) else {
+            memory.zone.free_idle(pid, started, &process::alive);
             return false;
         };
         // One of a zone and process, for as long as the process lives: requests refer to it from
         // their pools.
         let worker: &'static Worker = Box::leak(Box::new(worker));
+        // Before its first request: where workers die one after the other, none comes to a round.
+        worker.sweep(&process::alive, &process::clock());
         let keeper = keeper(zone, worker, &pending.declared);
         let names = Names::new(&zone.name, worker, pending.resolver.clone());
         let closing = RefCell::new(Closing::new(worker));

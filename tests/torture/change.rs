@@ -166,6 +166,7 @@ impl Change {
             Self::Upstream { name, body, whole: true } => {
                 let mut next = world.upstreams.remove(name).unwrap_or_default();
                 limits(&mut next.defaults, &body["defaults"], &BUILT_IN, Some(true));
+                method(&mut next.method, Some(&body["method"]));
                 match body["servers"].as_array() {
                     Some(servers) => put_servers(&mut next, servers, at),
                     None if next.servers.is_empty() => {}
@@ -177,6 +178,7 @@ impl Change {
                 let Some(next) = world.upstreams.get_mut(name) else {
                     return Verdict::refused(404);
                 };
+                method(&mut next.method, body.get("method"));
                 match body.get("defaults") {
                     Some(Value::Null) => next.defaults = Limits::default(),
                     Some(defaults) => limits(&mut next.defaults, defaults, &BUILT_IN, Some(false)),
@@ -270,3 +272,11 @@ fn escaped(addr: &str) -> String {
 
 /// How much later than its time a ttl may end: its keeper may be killed or stopped.
 const LATE: Duration = secs(8);
+
+/// `null` is round robin; nothing said leaves it as it is.
+fn method(now: &mut String, said: Option<&Value>) {
+    if let Some(said) = said {
+        let said = said.as_str().filter(|said| *said != "round_robin");
+        *now = said.unwrap_or_default().to_owned();
+    }
+}

@@ -92,6 +92,9 @@ pub(crate) fn draw(rng: &mut Rng, kit: &Kit, world: &World) -> Option<Change> {
                 true => body["defaults"] = Value::Null,
                 false => body["defaults"] = limits(rng, true),
             }
+            if rng.chance(50) {
+                body["method"] = method(rng);
+            }
             Change::Upstream { name, body, whole: false }
         }
         Kind::DropUpstream => Change::DropUpstream { name },
@@ -137,8 +140,8 @@ fn whole(rng: &mut Rng, pool: &[String]) -> Value {
     if rng.chance(40) {
         body["defaults"] = limits(rng, false);
     }
-    if rng.chance(20) {
-        body["method"] = json!("round_robin");
+    if rng.chance(40) {
+        body["method"] = method(rng);
     }
     if rng.chance(4) {
         return body;
@@ -153,6 +156,14 @@ fn whole(rng: &mut Rng, pool: &[String]) -> Value {
     });
     body["servers"] = servers.collect();
     body
+}
+
+/// Those to which the order of servers is nothing, without the rings of `hash consistent`, for
+/// which the zone is too small; or none.
+fn method(rng: &mut Rng) -> Value {
+    let least = ["least_conn", "least_time header", "least_time last_byte"];
+    let all = [["round_robin", "random", "random two"], least].concat();
+    if rng.chance(10) { Value::Null } else { json!(rng.pick(&all)) }
 }
 
 /// The fields of a server; in a PATCH, `null` sets some back.

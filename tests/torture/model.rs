@@ -54,6 +54,8 @@ pub(crate) struct Server {
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Upstream {
+    /// Empty is round robin.
+    pub method: String,
     pub defaults: Limits,
     pub servers: Vec<Server>,
     /// Other clients have servers in it too: these addresses alone are ours.
@@ -141,6 +143,10 @@ impl Upstream {
             return Some(format!("servers are {there:?}, expected {expected:?}"));
         }
         if self.shared.is_none() {
+            let method = if self.method.is_empty() { "round_robin" } else { &self.method };
+            if shown["method"] != method {
+                return Some(format!("method is {}, expected {method}", shown["method"]));
+            }
             let defaults = &shown["defaults"];
             for at in 0..LIMITS.len() {
                 let expected = shown_limit(at, self.defaults[at].unwrap_or(BUILT_IN[at]));

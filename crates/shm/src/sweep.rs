@@ -7,7 +7,7 @@ use crate::inflight::{MARK, MINUS, VALID, place_of, record_of, tag, tag_of};
 use crate::point;
 use crate::region::{Ref, Region};
 use crate::shared::Shared;
-use crate::slot::{self, DONE, INTENT, LIST, OWNER, SECTION, SWEEPER, Slot, WAITING};
+use crate::slot::{self, DONE, INTENT, LIST, OWNER, SECTION, SWEEPER, Slot, WAITING, owner_word};
 use crate::sync::{AtomicU64, Ordering};
 
 /// What a sweep did.
@@ -38,6 +38,35 @@ impl Shared {
         swept
     }
 
+    /// Frees the slots of dead owners that hold nothing; for a process that has found none free.
+    ///
+    /// A sweep needs a slot. Where so many processes died that no slot is free, there may be nobody
+    /// left who has one.
+    pub fn free_idle(&self, pid: u32, start: u64, alive: &dyn Fn(u32, u64) -> bool) -> usize {
+        let me = owner_word(pid, start);
+        let mut freed = 0;
+        for (i, w) in slot::each(self.region()) {
+            let owner = w[OWNER].load(Ordering::SeqCst);
+            if owner == 0 || lives(owner, alive) {
+                continue;
+            }
+            // Where somebody is at it, or died over it, a step of his may concern this list.
+            if w[SWEEPER].compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
+                continue;
+            }
+            point!("sweep.idle");
+            if w[OWNER].load(Ordering::SeqCst) == owner {
+                resolve(self.region(), i, w);
+                let holds = |entry: &AtomicU64| !record_of(entry.load(Ordering::SeqCst)).is_none();
+                if !w[LIST..].iter().any(holds) && leave(w, owner) {
+                    freed += 1;
+                }
+            }
+            let _ = w[SWEEPER].compare_exchange(me, 0, Ordering::SeqCst, Ordering::SeqCst);
+        }
+        freed
+    }
+
     #[expect(clippy::too_many_arguments, reason = "one recursive step, nowhere else called")]
     fn sweep_slot(
         &self,
@@ -58,11 +87,7 @@ impl Shared {
             resolve(self.region(), i, w);
             point!("sweep.resolved");
             swept.references += undo(me, i, w);
-            w[SECTION].store(0, Ordering::SeqCst);
-            w[WAITING].store(0, Ordering::SeqCst);
-            if w[OWNER].compare_exchange(owner, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
-                swept.slots += 1;
-            }
+            swept.slots += usize::from(leave(w, owner));
             point!("sweep.freed");
         }
         // Only our own claim: after the line above the slot may have a new owner and a new fate.
@@ -131,6 +156,13 @@ impl Shared {
             entries.filter(|record| !record.is_none()).for_each(&mut seen);
         }
     }
+}
+
+/// Ends a dead owner's hold on its slot. By who has claimed its sweep.
+fn leave(w: &[AtomicU64], owner: u64) -> bool {
+    w[SECTION].store(0, Ordering::SeqCst);
+    w[WAITING].store(0, Ordering::SeqCst);
+    w[OWNER].compare_exchange(owner, 0, Ordering::SeqCst, Ordering::SeqCst).is_ok()
 }
 
 fn lives(owner: u64, alive: &dyn Fn(u32, u64) -> bool) -> bool {
@@ -306,6 +338,28 @@ mod tests {
         assert_eq!(shared.sweep(&me, &alive), Swept { slots: 2, references: 1 });
         assert_eq!(in_flight(&shared, record), 1);
         me.release(mine);
+    }
+
+    #[test]
+    fn who_has_no_slot_frees_those_of_the_dead_that_hold_nothing() {
+        let shared = shared();
+        let record = publish(&shared, 0);
+        let [idle, holds, swept, lives] =
+            [100, 101, 102, 1].map(|pid| shared.claim(pid, 0).expect("a slot"));
+        holds.acquire(record, 0).expect("no limit");
+        // It died over a step that did not happen, in a section.
+        intent(&idle, record, idle.step.get() + STEP);
+        std::mem::forget(idle.enter());
+        swept.w[SWEEPER].store(lives.owner(), Ordering::SeqCst);
+        assert!(shared.claim(2, 0).is_none());
+        assert_eq!(shared.free_idle(2, 0, &alive), 1);
+        assert!(shared.passed(shared.advance()));
+        let me = shared.claim(2, 0).expect("a slot");
+        assert_eq!(shared.free_idle(3, 0, &alive), 0);
+        assert_eq!(in_flight(&shared, record), 1);
+        lives.w[SWEEPER].store(0, Ordering::SeqCst);
+        swept.w[SWEEPER].store(0, Ordering::SeqCst);
+        assert_eq!(shared.sweep(&me, &alive), Swept { slots: 2, references: 1 });
     }
 
     #[test]

@@ -113,6 +113,11 @@ impl Zone {
         Some(Worker::new(*self, slot, pid))
     }
 
+    /// Frees places of dead processes, for one that found none, see [`Self::worker`].
+    pub fn free_idle(&self, pid: u32, start: u64, alive: &dyn Fn(u32, u64) -> bool) {
+        self.shared.free_idle(pid, start, alive);
+    }
+
     /// Revision of the last change in force.
     pub fn revision(&self) -> u64 {
         self.root(root::REVISION).load(Ordering::Acquire)
