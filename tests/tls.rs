@@ -8,6 +8,7 @@ use support::*;
 const DOORS: &str = "
     peerage_zone main 1m;
     upstream app { peerage main; }
+    proxy_http_version 1.0;
     proxy_ssl_server_name on;
     proxy_ssl_name a.test;
     server {
