@@ -53,7 +53,8 @@ struct Place {
 impl Place {
     /// Closes connections to servers that were taken out.
     fn close(&self) {
-        let due = self.closing.borrow_mut().look(self.worker, process::clock().msec);
+        let now = process::clock().msec;
+        let due = self.closing.borrow_mut().look(self.worker, now, &connections::idle_upstreams);
         if due.has_idle() {
             connections::close_idle(&due);
         }

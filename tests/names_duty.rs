@@ -113,6 +113,21 @@ fn the_duty_goes_on_with_a_reload_and_peers_keep_what_they_have_counted() {
 }
 
 #[test]
+fn a_zone_that_a_reload_gave_another_size_is_resolved_on() {
+    let (dns, _backends, conf) = site();
+    let mut nginx = conf.workers(2).start();
+    flows(&nginx, "2");
+    // An old worker stays, with the zone of before.
+    let mut conn = Conn::open(nginx.web()).unwrap();
+    conn.begin(&Request::get("/hold")).unwrap();
+    nginx.change(|c| c.http(APP.replace("main 2m", "main 3m")));
+    assert!(nginx.get("/").backend() == "2", "it keeps its address");
+    dns.set("app.test", &["127.0.0.3"], 1);
+    flows(&nginx, "3");
+    assert_eq!(asked(&dns, 2, secs(6)), 1);
+}
+
+#[test]
 fn names_stay_as_they_are_where_the_resolver_has_gone() {
     let (dns, backends, conf) = site();
     let own = APP.replace("peerage_server app.test:{port};", "");

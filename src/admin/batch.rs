@@ -92,7 +92,8 @@ impl Batch {
     fn attempt(&mut self, r: Request<'_>, since: u64) -> Turn {
         let Some(worker) = self.zone.worker() else { return write::later(&self.zone, since) };
         let holds = |_: &UpstreamName, now: Option<&Upstream>| self.holds(now).is_ok();
-        let checks = Checks { if_revision: self.if_revision, holds: &holds, dry_run: self.dry_run };
+        let (if_revision, dry_run) = (self.if_revision, self.dry_run);
+        let checks = Checks { if_revision, holds: &holds, dry_run, ..Checks::NONE };
         match put_in_force(worker, &self.zone, r, &self.actor, &self.ops, &checks) {
             BatchAttempt::Busy => write::later(&self.zone, since),
             BatchAttempt::NotWriter => Turn::Answer(answer::problem(&write::not_writer())),

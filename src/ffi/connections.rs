@@ -6,11 +6,12 @@
 //! `close` and its read handler, as nginx does itself at shutdown. A connection whose data is a
 //! request that has it as its upstream's connection is that request's.
 
+use std::collections::HashSet;
 use std::mem::MaybeUninit;
 use std::ptr;
 
 use nginx_sys::{NGX_HTTP_MODULE, ngx_connection_t, ngx_cycle, ngx_del_timer, ngx_http_request_t};
-use peerage_zone::{Due, How, Worker};
+use peerage_zone::{Due, How, Worker, upstream_of};
 
 use super::peer;
 use super::request::Request;
@@ -18,16 +19,14 @@ use super::request::Request;
 /// Closes the idle connections to upstream servers that are due.
 pub(crate) fn close_idle(due: &Due) {
     for c in upstream_connections() {
-        // SAFETY: a connection of the running cycle, on its one thread.
-        let (fd, data, idle) = unsafe { ((*c).fd, (*c).data, (*c).idle() != 0) };
-        let mut address = MaybeUninit::uninit();
-        let Some(address) = idle.then(|| peer_name(fd, &mut address)).flatten() else { continue };
-        if !due.may_cover(address) {
-            continue;
-        }
-        let mut memory = [0; ITEM];
-        let len = peek(data, &mut memory);
-        if due.covers(address, &memory[..len]) {
+        let is_due = with_idle(c, |address, data| {
+            let mut memory = [0; ITEM];
+            due.may_cover(address) && {
+                let len = peek(data, &mut memory);
+                due.covers(address, &memory[..len])
+            }
+        });
+        if is_due == Some(true) {
             // SAFETY: as ngx_close_idle_connections does at shutdown; the handler may free the
             // connection, which is not looked at again.
             unsafe {
@@ -38,6 +37,30 @@ pub(crate) fn close_idle(due: &Due) {
             }
         }
     }
+}
+
+/// The numbers of the upstreams to which there are idle connections.
+pub(crate) fn idle_upstreams() -> HashSet<u32> {
+    let number = |c| {
+        with_idle(c, |address, data| {
+            let mut memory = [0; ITEM];
+            let len = peek(data, &mut memory);
+            upstream_of(address, &memory[..len])
+        })
+    };
+    upstream_connections().filter_map(number).collect()
+}
+
+/// Gives the other side's address of an idle connection, and its data; `None`: it is not idle.
+fn with_idle<T>(
+    c: *mut ngx_connection_t,
+    look: impl FnOnce(&[u8], *const libc::c_void) -> T,
+) -> Option<T> {
+    // SAFETY: a connection of the running cycle, on its one thread.
+    let (fd, data, idle) = unsafe { ((*c).fd, (*c).data, (*c).idle() != 0) };
+    let mut room = MaybeUninit::uninit();
+    let address = idle.then(|| peer_name(fd, &mut room)).flatten()?;
+    Some(look(address, data))
 }
 
 /// Ends the requests that are due and hold a server of this worker: nginx closes their connections

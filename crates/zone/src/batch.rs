@@ -48,13 +48,16 @@ pub struct Checks<'a> {
     pub if_revision: Option<u64>,
     /// An upstream it touches is as asked.
     pub holds: &'a dyn Fn(&UpstreamName, Option<&Upstream>) -> bool,
+    /// Asked under the lock: whether who asks for it still may.
+    pub may: &'a dyn Fn() -> bool,
     /// Only tells what it would do.
     pub dry_run: bool,
 }
 
 impl Checks<'_> {
     /// Nothing is asked.
-    pub const NONE: Self = Self { if_revision: None, holds: &|_, _| true, dry_run: false };
+    pub const NONE: Self =
+        Self { if_revision: None, holds: &|_, _| true, may: &|| true, dry_run: false };
 }
 
 /// What came of a batch.
@@ -223,6 +226,9 @@ impl Worker {
             };
             if let Some(barred) = self.barred() {
                 return barred;
+            }
+            if !(checks.may)() {
+                return BatchAttempt::Busy;
             }
             writer.collect();
             match self.zone().commit(&mut writer, &plans) {

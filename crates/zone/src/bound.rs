@@ -14,6 +14,7 @@ use crate::choice::{Choice, Clock, Found, Target};
 use crate::directory::hash;
 use crate::layout::{Entry, Peer, Table, Up, get, set};
 use crate::pick::{Picked, hold, is_timed, passive};
+use crate::shut::Taken;
 use crate::worker::Worker;
 
 impl Worker {
@@ -55,6 +56,10 @@ impl Worker {
         choice.upstream = Some(found);
         choice.timed = is_timed(table.method());
         hold(choice, peer, held, clock.msec);
+        if let Some(close) = self.zone().drains(entry, peer) {
+            // This process may be younger than what was told of it.
+            self.draining.borrow_mut().extend(Taken::of(self.zone(), peer, close));
+        }
         // Those that take requests, and this one where it is none of them.
         let tries = table.tries() + u32::from(is_open(table) && !entry.open);
         Some(Picked { address, tries })
@@ -156,8 +161,13 @@ impl<'a> Session<'a> {
             && self.worker.sid_of(entry, peer).is_some_and(|sid| sid.as_bytes() == self.sid)
     }
 
+    /// Whether the peer takes requests of its sessions: while it drains, until its connections are
+    /// closed.
     fn takes(&self, entry: Entry, peer: Peer) -> bool {
-        entry.bound && self.can(entry, peer)
+        let is_over = |close| close != 0 && close <= self.clock.msec;
+        entry.bound
+            && self.can(entry, peer)
+            && !self.worker.zone().drains(entry, peer).is_some_and(is_over)
     }
 
     /// Whether the peer is able to, wanted or not.

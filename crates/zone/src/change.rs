@@ -79,9 +79,20 @@ impl Worker {
         env: &Env<'_>,
         holds: &dyn Fn(Option<&Upstream>) -> bool,
     ) -> Attempt {
-        let op = Op::Upstream { name: name.clone(), change: change.clone() };
         let checks = Checks { holds: &|_, upstream| holds(upstream), ..Checks::NONE };
-        match self.batch(&[op], env, &checks) {
+        self.change_by(name, change, env, &checks)
+    }
+
+    /// Applies a change of one upstream under these conditions.
+    pub(crate) fn change_by(
+        &self,
+        name: &UpstreamName,
+        change: &Change,
+        env: &Env<'_>,
+        checks: &Checks<'_>,
+    ) -> Attempt {
+        let op = Op::Upstream { name: name.clone(), change: change.clone() };
+        match self.batch(&[op], env, checks) {
             BatchAttempt::Busy | BatchAttempt::Stale { .. } => Attempt::Busy,
             BatchAttempt::NotWriter => Attempt::NotWriter,
             BatchAttempt::NoRoom { need, free } => Attempt::NoRoom { need, free },

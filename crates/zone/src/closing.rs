@@ -10,7 +10,7 @@
 use std::collections::{HashMap, HashSet};
 
 use peerage_core::record;
-use peerage_shm::{Ref, count};
+use peerage_shm::{Ref, Region, count};
 
 use crate::address::{Address, is_unix, known};
 use crate::choice::Choice;
@@ -34,6 +34,12 @@ struct Left {
     seen: Option<u64>,
     /// When its connections were shut, unix ms.
     shut_at: Option<u64>,
+}
+
+impl Left {
+    const fn of(taken: Taken) -> Self {
+        Self { taken, seen: None, shut_at: None }
+    }
 }
 
 /// How a request ends whose connection is to be closed.
@@ -65,16 +71,24 @@ impl Closing {
         Self { at: worker.zone().shut_head(), left: HashMap::new() }
     }
 
-    /// Looks what is to be closed; `now` in unix ms.
-    pub fn look(&mut self, worker: &Worker, now: u64) -> Due {
+    /// Looks what is to be closed; `now` in unix ms. `ours` gives the numbers of upstreams to which
+    /// this process has idle connections, where that is asked.
+    pub fn look(&mut self, worker: &Worker, now: u64, ours: &dyn Fn() -> HashSet<u32>) -> Due {
         let mut due = Due::default();
-        if self.at == worker.zone().shut_head() && self.left.is_empty() {
+        let draining = worker.draining.take();
+        if self.at == worker.zone().shut_head() && self.left.is_empty() && draining.is_empty() {
             return due;
         }
         let region = worker.region();
         match worker.zone().taken_since(&mut self.at) {
-            Ok(taken) => taken.into_iter().for_each(|taken| self.take(taken)),
-            Err(_) => due.open = Some(self.look_at_all(worker)),
+            Ok(taken) => {
+                taken.iter().for_each(|&taken| self.take(taken));
+                self.reach_former(region, &taken);
+            }
+            Err(_) => due.open = Some(self.look_at_all(worker, &ours())),
+        }
+        for taken in draining {
+            self.left.entry(taken.key()).or_insert_with(|| Left::of(taken));
         }
         let _section = worker.enter();
         self.left.retain(|&key, left| {
@@ -106,40 +120,90 @@ impl Closing {
     }
 
     fn take(&mut self, taken: Taken) {
-        let (at, uid) = taken.peer;
-        self.left.insert(pack(at.raw(), uid), Left { taken, seen: None, shut_at: None });
+        self.left.insert(taken.key(), Left::of(taken));
+    }
+
+    /// Gives peers that are gone the time of their server: addresses that a name had before, and
+    /// servers that were removed and added again. A wait for the drain counts them as well.
+    fn reach_former(&mut self, region: &Region, told: &[Taken]) {
+        let is_gone = |taken: &Taken| {
+            let (at, uid) = taken.peer;
+            Peer::at(region, at).is_none_or(|peer| peer.shut(uid) == Shut::Gone)
+        };
+        let server = |taken: &Taken| {
+            let (at, uid) = taken.peer;
+            Peer::at(region, at).filter(|peer| peer.uid() == uid).map(Peer::server_id)
+        };
+        if told.is_empty() || !self.left.values().any(|left| is_gone(&left.taken)) {
+            return;
+        }
+        // The last word of each.
+        let (mut servers, mut addresses) = (HashMap::new(), HashMap::new());
+        for taken in told {
+            let close = (taken.close != 0 || !is_gone(taken)).then_some(taken.close);
+            servers.extend(server(taken).map(|id| (id, close)));
+            addresses.insert(taken.address, close);
+        }
+        for left in self.left.values_mut().filter(|left| is_gone(&left.taken)) {
+            let by_server = server(&left.taken).and_then(|id| servers.get(&id).copied()?);
+            let close = by_server.or_else(|| addresses.get(&left.taken.address).copied()?);
+            if let Some(close) = close.filter(|&close| close != left.taken.close) {
+                left.taken.close = close;
+                left.shut_at = None;
+            }
+        }
     }
 
     /// After not all was told: finds what is taken out and still has requests, and gives what is
-    /// not taken out.
-    fn look_at_all(&mut self, worker: &Worker) -> HashSet<(u32, u32)> {
+    /// not taken out of the upstreams of these numbers.
+    fn look_at_all(&mut self, worker: &Worker, ours: &HashSet<u32>) -> HashSet<(u32, u32)> {
         let zone = worker.zone();
         self.at = zone.shut_head();
         let hosts = worker.hosts();
+        let mut named: HashMap<Ref, u32> = HashMap::new();
+        zone.shared().each_held(|record| {
+            named.extend(Peer::at(worker.region(), record).map(|peer| (record, peer.uid())));
+        });
+        // A record may have been given back before its number was read, and be anything by then:
+        // what is held still, or again, had a table when its number was read.
         let mut held: HashMap<Ref, u32> = HashMap::new();
         zone.shared().each_held(|record| {
-            held.extend(Peer::at(worker.region(), record).map(|peer| (record, peer.uid())));
+            held.extend(named.get(&record).map(|&uid| (record, uid)));
         });
-        let mut open = HashSet::new();
+        let (mut open, mut told) = (HashSet::new(), Vec::new());
         let mut bucket = 0;
         loop {
             let _section = worker.enter();
             let Some(chain) = zone.bucket_at(bucket) else { break };
-            for entry in chain.filter_map(|up| up.table(zone)).flat_map(|table| table.entries()) {
-                let entry = Entry::read(entry);
+            let entries = chain.filter_map(|up| {
+                let is_ours = ours.contains(&up.uid());
+                Some(up.table(zone)?.entries().iter().map(move |words| (is_ours, words)))
+            });
+            for (is_ours, words) in entries.flatten() {
+                let entry = Entry::read(words);
+                if !held.is_empty() {
+                    held.remove(&entry.peer);
+                }
+                // Of most peers nothing more is of interest: a look at each would take too long.
+                if entry.open && !is_ours {
+                    continue;
+                }
                 let Some(peer) = Peer::at(worker.region(), entry.peer) else { continue };
-                held.remove(&peer.at);
                 let shut = peer.shut(peer.uid());
                 let Some(taken) = Taken::of(zone, peer, 0) else { continue };
                 if shut == Shut::Open || shut == Shut::Drain && peer.active() != 0 {
                     open.insert(taken.address);
                 }
-                if shut == Shut::Drain || shut != Shut::Open && peer.active() != 0 {
+                if shut != Shut::Open {
                     let server = record::decode_server(&entry.cold().read(worker.region()));
                     let address = Address::at(worker.region(), peer.address());
                     let host = address.and_then(|address| hosts.get(address.ip()?));
                     let close = server.map_or(0, |server| wanted(&server, host).1);
-                    self.take(Taken { close, ..taken });
+                    let taken = Taken { close, ..taken };
+                    told.push(taken);
+                    if shut == Shut::Drain || peer.active() != 0 {
+                        self.take(taken);
+                    }
                 }
             }
             bucket += 1;
@@ -157,6 +221,7 @@ impl Closing {
                 self.take(taken);
             }
         }
+        self.reach_former(worker.region(), &told);
         open
     }
 }
@@ -185,14 +250,7 @@ impl Due {
     /// the address is found in it, that number decides; where it is not, the address does.
     pub fn covers(&self, peer: &[u8], memory: &[u8]) -> bool {
         let Some((address, _)) = known(peer) else { return false };
-        let family = peer.get(..2);
-        let found = (0..memory.len()).step_by(4).find_map(|at| {
-            let bytes = &memory[at..];
-            let found = known(bytes).filter(|_| bytes.get(..2) == family)?;
-            // A unix socket may have been dialled by another path than it is bound to.
-            (found.0 == address || is_unix(bytes) && bytes[2] == b'/').then_some(found)
-        });
-        match (found, &self.open) {
+        match (find(address, peer, memory), &self.open) {
             (Some((_, 0)), _) => false,
             (Some(found), Some(open)) => !open.contains(&found),
             (None, Some(_)) => memory.is_empty(),
@@ -208,4 +266,22 @@ impl Due {
         let record = choice.held.as_ref()?.held.record();
         self.requests.get(&pack(record.raw(), choice.last)).copied()
     }
+}
+
+/// The number of the upstream that an idle connection to the address `peer` belongs to, as
+/// [`Due::covers`] finds it; 0 where it is none of ours.
+pub fn upstream_of(peer: &[u8], memory: &[u8]) -> u32 {
+    let found = known(peer).and_then(|(address, _)| find(address, peer, memory));
+    found.map_or(0, |(_, upstream)| upstream)
+}
+
+/// Finds the address `peer` in memory, as it was dialled.
+fn find(address: u32, peer: &[u8], memory: &[u8]) -> Option<(u32, u32)> {
+    let family = peer.get(..2);
+    (0..memory.len()).step_by(4).find_map(|at| {
+        let bytes = &memory[at..];
+        let found = known(bytes).filter(|_| bytes.get(..2) == family)?;
+        // A unix socket may have been dialled by another path than it is bound to.
+        (found.0 == address || is_unix(bytes) && bytes[2] == b'/').then_some(found)
+    })
 }

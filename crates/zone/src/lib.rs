@@ -56,7 +56,7 @@ pub use crate::adopt::{Adopted, Adoptee, Unadopted};
 pub use crate::batch::{Batch, BatchAttempt, Checks, Op, OpResult, Touched};
 pub use crate::change::{Attempt, Env};
 pub use crate::choice::{Choice, Clock, Done, Fixed, Input, Key, NoPeer, Outcome, Target};
-pub use crate::closing::{Closing, Due, How};
+pub use crate::closing::{Closing, Due, How, upstream_of};
 pub use crate::drain::{Drain, Mark};
 pub use crate::durable::Durable;
 pub use crate::events::{Events, Gone, Reader, Said};

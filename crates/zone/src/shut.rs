@@ -5,11 +5,12 @@
 //! is to be closed. Written under the lock after the change is in force; read by [`crate::Closing`].
 
 use peerage_core::host::Hosts;
+use peerage_core::record;
 use peerage_core::server::{Admin, AdminState, Server};
 use peerage_shm::{Ref, Writer};
 
 use crate::address::{Address, known};
-use crate::layout::{Peer, Shut, high, low, pack, root};
+use crate::layout::{Entry, Peer, Shut, high, low, pack, root};
 use crate::ring::{Lapped, Places, Ring};
 use crate::size::shut_bytes;
 use crate::sketch::Sketch;
@@ -17,7 +18,7 @@ use crate::stored::Stored;
 use crate::zone::Zone;
 
 /// A peer that was taken out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Taken {
     /// See [`known`].
     pub(crate) address: (u32, u32),
@@ -47,10 +48,15 @@ impl Taken {
         Some(Self { address, peer: (peer.at, peer.uid()), close })
     }
 
+    /// Its record and its number, in one word.
+    pub(crate) fn key(self) -> u64 {
+        let (at, uid) = self.peer;
+        pack(at.raw(), uid)
+    }
+
     fn words(self) -> [u64; 3] {
         let (address, upstream) = self.address;
-        let (at, uid) = self.peer;
-        [pack(address, upstream), pack(at.raw(), uid), self.close]
+        [pack(address, upstream), self.key(), self.close]
     }
 
     const fn from_words([address, peer, close]: [u64; 3]) -> Self {
@@ -60,6 +66,20 @@ impl Taken {
 }
 
 impl Zone {
+    /// When connections to a peer that drains are closed, 0 = they are not; `None` where it does not
+    /// drain. Inside a read section.
+    pub(crate) fn drains(&self, entry: Entry, peer: Peer) -> Option<u64> {
+        if entry.open {
+            return None;
+        }
+        let server = record::decode_server(&entry.cold().read(self.region())).ok()?;
+        let hosts = self.stored_hosts().hosts;
+        let address = Address::at(self.region(), peer.address());
+        let host = address.and_then(|address| hosts.get(address.ip()?));
+        let (shut, close) = wanted(&server, host);
+        (shut == Shut::Drain).then_some(close)
+    }
+
     /// Takes the ring, in a zone that is being laid out.
     pub(crate) fn lay_out_shut(&self, writer: &mut Writer<'_>) -> Option<()> {
         self.lay_out_ring(writer, PLACES, shut_bytes(self.region().bytes()))

@@ -1,12 +1,14 @@
 //! One process that uses a zone: its slot, its read sections.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 
 use peerage_shm::{Region, Section, Slot};
 
 use crate::bound::Remembered;
 use crate::choice::Clock;
 use crate::events::Said;
+use crate::shut::Taken;
 use crate::trace::Reachable;
 use crate::zone::Zone;
 
@@ -18,6 +20,8 @@ pub struct Worker {
     random: Cell<u32>,
     said: RefCell<Vec<Said>>,
     pub(crate) remembered: Remembered,
+    /// Peers that drain and got requests of sessions, until [`crate::Closing`] has looked.
+    pub(crate) draining: RefCell<HashSet<Taken>>,
 }
 
 /// What a sweep did.
@@ -39,6 +43,7 @@ impl Worker {
             random: Cell::new(pid | 1),
             said,
             remembered: Remembered::default(),
+            draining: RefCell::default(),
         }
     }
 

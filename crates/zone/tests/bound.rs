@@ -2,11 +2,14 @@
 
 mod support;
 
-use peerage_core::body::{Field, LimitsBody, ServerBody};
+use std::collections::HashSet;
+
+use peerage_core::body::{Field, LimitsBody, ServerBody, VerbOpts};
 use peerage_core::change::Change;
+use peerage_core::host::HostVerb;
 use peerage_core::server::AdminState;
 use peerage_core::sid::Sid;
-use peerage_zone::{Choice, Target};
+use peerage_zone::{BatchAttempt, Checks, Choice, Closing, How, Op, Target};
 use support::{World, sel, server, text};
 
 const A: &str = "10.0.0.1:81";
@@ -50,6 +53,11 @@ fn names(world: &World) -> Vec<(String, String)> {
     names.sort();
     names.dedup();
     names
+}
+
+/// The numbers of all upstreams there are.
+fn every() -> HashSet<u32> {
+    (0..20).collect()
 }
 
 #[test]
@@ -97,6 +105,38 @@ fn who_drains_or_weighs_nothing_keeps_sessions_and_who_is_down_or_gone_does_not(
     assert!(at_a());
     world.ok("app", &Change::DeleteServer { sel: sel(A) });
     assert!(!at_a());
+}
+
+#[test]
+fn who_drains_keeps_sessions_until_its_connections_are_closed() {
+    let mut world = world();
+    let host = [10, 0, 0, 1].into();
+    let opts = VerbOpts { close: Some(2_000), ..VerbOpts::default() };
+    let drain = Change::Admin { sel: sel(A), verb: AdminState::Drain, opts: opts.clone() };
+    world.ok("app", &drain);
+    // A process that has begun since, and was told nothing.
+    let mut closing = Closing::new(&world.worker);
+    assert!(!closing.look(&world.worker, world.clock.msec, &every).has_idle());
+    let mut choice = Choice::new();
+    assert!(pick(&world, &mut choice, b"a").is_some());
+    let due = closing.look(&world.worker, world.clock.msec, &every);
+    assert!(!due.has_idle() && !due.has_requests());
+    assert!(bound(&world, "a").is_some());
+    world.tick(2);
+    assert_eq!(bound(&world, "a"), None, "it would be cut off");
+    let due = closing.look(&world.worker, world.clock.msec, &every);
+    assert_eq!(due.wants(&choice), Some(How::Shut));
+    world.done(choice, false);
+    assert!(closing.look(&world.worker, world.clock.msec, &every).has_idle());
+    world.admin("app", A, AdminState::Drain);
+    assert!(bound(&world, "a").is_some());
+    // The host's time is one as well.
+    let verb = HostVerb { ip: host, verb: AdminState::Drain, opts, missing_ok: false };
+    assert!(matches!(world.batch(&[Op::Host(verb)], &Checks::NONE), BatchAttempt::Done(_)));
+    assert!(bound(&world, "a").is_some());
+    world.tick(2);
+    assert_eq!(bound(&world, "a"), None);
+    assert!(bound(&world, "b").is_some());
 }
 
 #[test]

@@ -2,13 +2,15 @@
 
 mod support;
 
+use std::collections::HashSet;
+
 use std::net::SocketAddr;
 
 use peerage_core::body::VerbOpts;
 use peerage_core::change::Change;
 use peerage_core::server::AdminState::{self, Down, Drain, Up};
 use peerage_zone::{Closing, Due, How};
-use support::{World, sel, server};
+use support::{World, sel, server, upstream};
 
 const A: &str = "10.0.0.1:81";
 const B: &str = "10.0.0.1:82";
@@ -55,10 +57,15 @@ fn app() -> (World, Closing) {
     (world, closing)
 }
 
+/// The numbers of all upstreams there are.
+fn every() -> HashSet<u32> {
+    (0..20).collect()
+}
+
 #[test]
 fn idle_connections_are_closed_once_and_for_their_own_upstream_and_address() {
     let (world, mut closing) = app();
-    let mut look = |world: &World| closing.look(&world.worker, world.clock.msec);
+    let mut look = |world: &World| closing.look(&world.worker, world.clock.msec, &every);
     assert!(!look(&world).has_idle());
     world.admin("app", A, Down);
     let due = look(&world);
@@ -97,7 +104,7 @@ fn every_family_is_known_again() {
     for addr in [six, path] {
         world.admin("app", addr, Down);
     }
-    let due = closing.look(&world.worker, 0);
+    let due = closing.look(&world.worker, 0, &every);
     assert_eq!(closed(&due, six).len(), 1);
     let unix = |path: &str, upstream: u32| {
         let mut bytes = 1_u16.to_ne_bytes().to_vec();
@@ -120,7 +127,7 @@ fn every_family_is_known_again() {
 #[test]
 fn a_drain_waits_for_the_last_request_and_down_looks_again_after_each() {
     let (world, mut closing) = app();
-    let mut look = |world: &World| closing.look(&world.worker, world.clock.msec);
+    let mut look = |world: &World| closing.look(&world.worker, world.clock.msec, &every);
     let on = |addr: &str| {
         let picked = (0..10).map(|_| world.pick("app").unwrap());
         let mut found = None;
@@ -171,11 +178,11 @@ fn requests_end_at_their_time_and_those_of_others_do_not() {
     assert_ne!(held[0].0, held[1].0);
     let (on_a, on_b) = if held[0].0 == A { (0, 1) } else { (1, 0) };
     take_out(&world, A, Down, Some(2_000));
-    let due = closing.look(&world.worker, world.clock.msec);
+    let due = closing.look(&world.worker, world.clock.msec, &every);
     assert!(!due.has_requests());
     world.tick(2);
     let mut wants = |world: &World| {
-        let due = closing.look(&world.worker, world.clock.msec);
+        let due = closing.look(&world.worker, world.clock.msec, &every);
         [on_a, on_b].map(|i: usize| due.wants(&held[i].1))
     };
     assert_eq!(wants(&world), [Some(How::Shut), None]);
@@ -192,6 +199,49 @@ fn requests_end_at_their_time_and_those_of_others_do_not() {
     assert_eq!(wants(&world)[1], None);
 }
 
+/// A wait for the drain ends with them.
+#[test]
+fn the_time_reaches_what_a_server_had_before() {
+    for lapped in [false, true] {
+        let mut world = World::new(1 << 20);
+        let mut closing = Closing::new(&world.worker);
+        world.put("app", &[server("app.test:80", 1)]);
+        world.put("other", &[server(A, 1), server(B, 1)]);
+        let resolve = |world: &World, ip: &str| {
+            let ips = [ip.parse().unwrap()];
+            world.worker.resolve(&upstream("app"), "app.test", &ips, &world.clock);
+        };
+        // An address that the name had, and a server that was removed and is there again.
+        resolve(&world, "10.0.0.1");
+        let (_, of_name) = world.pick("app").unwrap();
+        resolve(&world, "10.0.0.2");
+        let (removed, of_removed) = world.pick("other").unwrap();
+        let body = server(&removed, 1);
+        world.ok("other", &Change::DeleteServer { sel: sel(&removed) });
+        world.ok("other", &Change::PutServer { sel: sel(&removed), body });
+        closing.look(&world.worker, world.clock.msec, &every);
+        let opts = VerbOpts { close: Some(1_000), ..VerbOpts::default() };
+        for (upstream, addr) in [("app", "app.test:80"), ("other", &*removed)] {
+            let opts = opts.clone();
+            world.ok(upstream, &Change::Admin { sel: sel(addr), verb: Down, opts });
+        }
+        let kept = if removed == A { B } else { A };
+        for _ in 0..if lapped { 2_000 } else { 0 } {
+            world.admin("other", kept, Down);
+            world.admin("other", kept, Up);
+        }
+        assert!(!closing.look(&world.worker, world.clock.msec, &every).has_requests());
+        world.tick(1);
+        let due = closing.look(&world.worker, world.clock.msec, &every);
+        let wants = |due: &Due| [&of_name, &of_removed].map(|choice| due.wants(choice));
+        assert_eq!(wants(&due), [Some(How::Shut); 2], "{lapped}");
+        // Without a time, nothing is closed any more.
+        world.admin("app", "app.test:80", Down);
+        let due = closing.look(&world.worker, world.clock.msec, &every);
+        assert_eq!(wants(&due), [None, Some(How::Shut)], "{lapped}");
+    }
+}
+
 /// More than the ring holds, or a writer that died before it told.
 #[test]
 fn who_missed_something_closes_what_is_not_open() {
@@ -206,7 +256,7 @@ fn who_missed_something_closes_what_is_not_open() {
         world.admin("app", kept, Down);
         world.admin("app", kept, Up);
     }
-    let due = closing.look(&world.worker, world.clock.msec);
+    let due = closing.look(&world.worker, world.clock.msec, &every);
     let all: Vec<u32> = (1..20).collect();
     for addr in [A, B, "10.0.0.1:83", "10.0.0.1:99"] {
         let open = all.len() - closed(&due, addr).len();
@@ -219,11 +269,11 @@ fn who_missed_something_closes_what_is_not_open() {
     assert!(due.covers(&address(&text, 0), &[]));
     // What is in flight is not forgotten, nor its time.
     world.done(held, false);
-    assert!(closing.look(&world.worker, world.clock.msec).has_idle());
+    assert!(closing.look(&world.worker, world.clock.msec, &every).has_idle());
     world.tick(1);
-    let due = closing.look(&world.worker, world.clock.msec);
+    let due = closing.look(&world.worker, world.clock.msec, &every);
     assert_eq!(due.wants(&choice), Some(How::Shut));
     world.done(choice, false);
-    assert_eq!(closed(&closing.look(&world.worker, world.clock.msec), &text).len(), 1);
-    assert!(!closing.look(&world.worker, world.clock.msec).has_idle());
+    assert_eq!(closed(&closing.look(&world.worker, world.clock.msec, &every), &text).len(), 1);
+    assert!(!closing.look(&world.worker, world.clock.msec, &every).has_idle());
 }

@@ -109,6 +109,23 @@ fn one_process_has_the_duty() {
     assert!(names.take(7, 8) && !names.take(7, 0));
 }
 
+/// One that was stopped after it had looked whether the duty is still its own.
+#[test]
+fn an_answer_of_one_that_lost_the_duty_is_not_applied() {
+    let world = World::new(1 << 20);
+    let names = world.zone.names();
+    world.put("app", &[server("app.test:80", 1)]);
+    assert!(names.take(0, world.worker.pid()));
+    assert!(resolve(&world, "app", "app.test", &["10.0.0.1"]));
+    let other = World::of(world.zone, 2);
+    assert!(names.take(world.worker.pid(), 2));
+    assert!(resolve(&other, "app", "app.test", &["10.0.0.2"]));
+    let ips = ["10.0.0.1".parse().expect("an address")];
+    let late = world.worker.resolve(&upstream("app"), "app.test", &ips, &world.clock);
+    assert!(matches!(late, Attempt::Busy), "{late:?}");
+    assert_eq!(peers(&world, "app"), set(&["10.0.0.2:80"]));
+}
+
 #[test]
 fn a_drain_waits_for_the_addresses_that_a_name_had_and_for_no_other_server() {
     let world = World::new(1 << 20);

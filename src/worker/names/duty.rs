@@ -109,6 +109,9 @@ impl Duty {
         if self.last.get(&host) == Some(&ips) {
             return;
         }
+        // What somebody has not got yet of the answer before is out of date; and while the lock is
+        // not to be had, there is one after the other.
+        self.jobs.retain(|job| job.host != host);
         let users = self.users.get(&host).into_iter().flatten();
         self.jobs.extend(users.map(|upstream| Job {
             host: Rc::clone(&host),
