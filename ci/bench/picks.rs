@@ -43,15 +43,21 @@ fn main() {
     println!("{:44} {:8.1} {:8.1} {:8.1}", "peerage", figures[0], figures[1], figures[2]);
     println!();
     println!("{:44} {:>8} {:>8} {:>8}", "the same by method, servers:", 4, "1000", "1000 busy");
-    for (i, method) in Method::ALL.into_iter().enumerate() {
-        let small = median(&mut keyed(zone, FIRST + 2 * i, method));
-        let mut pick = keyed(zone, FIRST + 2 * i + 1, method);
+    let of = |method| Method::ALL.into_iter().position(|one| one == method).unwrap_or(0);
+    let by = |name: &str, method: Method, counted| {
+        let few = FIRST + 2 * of(method);
+        let small = median(&mut keyed(zone, few, method, counted));
+        let mut pick = keyed(zone, few + 1, method, counted);
         let large = median(&mut pick);
-        let busy = busy(zone, FIRST + 2 * i + 1);
+        let busy = busy(zone, few + 1);
         let most = median(&mut pick);
         drop(busy);
-        println!("{:44} {small:8.1} {large:8.1} {most:8.1}", method.as_str());
+        println!("{name:44} {small:8.1} {large:8.1} {most:8.1}");
+    };
+    for method in Method::ALL {
+        by(method.as_str(), method, Counted::No);
     }
+    by("least_conn, all counters", Method::LeastConn, Counted::Yes);
     let (small, large) = (Peers::of(SERVERS), Peers::of(MANY));
     let (few, many) = (median(&mut || small.least()), median(&mut || large.least()));
     large.peers.iter().for_each(|peer| peer.conns.store(1, Relaxed));
@@ -129,7 +135,7 @@ fn ours(zone: Zone, process: usize, upstream: usize, counted: Counted) -> impl F
 }
 
 /// The same by a method, with one key after the other.
-fn keyed(zone: Zone, upstream: usize, method: Method) -> impl FnMut() {
+fn keyed(zone: Zone, upstream: usize, method: Method, counted: Counted) -> impl FnMut() {
     let worker = worker(zone);
     let fixed = Fixed::new(&format!("u{upstream}"));
     let clock = Clock { secs: 1, msec: 1000 };
@@ -146,7 +152,11 @@ fn keyed(zone: Zone, upstream: usize, method: Method) -> impl FnMut() {
             let pick = worker.pick_at_length(&mut choice, &target, key, &clock);
             black_box(matches!(pick, Pick::Peer(_)));
         }
-        worker.done(&mut choice, &outcome, || clock);
+        if counted == Counted::Yes {
+            worker.done(&mut choice, &outcome, || clock);
+        } else {
+            worker.abandon(&mut choice);
+        }
     }
 }
 
@@ -174,13 +184,20 @@ fn busy(zone: Zone, upstream: usize) -> impl Drop {
     busy
 }
 
+/// For long enough that the kernel's clock, which may go by ticks of 4 ms, does not matter.
 fn alone(pick: &mut impl FnMut()) -> f64 {
-    const PICKS: u32 = 100_000;
-    let begun = on_cpu();
-    for _ in 0..PICKS {
-        pick();
+    const LEAST: u64 = 200_000_000;
+    let (begun, mut picks) = (on_cpu(), 0);
+    loop {
+        for _ in 0..1000 {
+            pick();
+        }
+        picks += 1000;
+        let took = on_cpu() - begun;
+        if took >= LEAST {
+            return took as f64 / f64::from(picks);
+        }
     }
-    (on_cpu() - begun) as f64 / f64::from(PICKS)
 }
 
 /// The time that this thread has run, ns: others that run meanwhile do not count.

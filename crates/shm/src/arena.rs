@@ -116,6 +116,20 @@ impl Arena {
 
     /// Gives out `n` granules, the lowest that fit.
     pub(crate) fn alloc(&self, n: u32) -> Option<Ref> {
+        self.alloc_below(n, self.end)
+    }
+
+    /// The same without the reserve, nor a place in the end of the region that is as large: what
+    /// is free below may lie in pieces, and the reserve is to hold large blocks as well.
+    pub(crate) fn alloc_unreserved(&self, n: u32) -> Option<Ref> {
+        let reserve = self.reserve();
+        if self.free_granules() < u64::from(n) + reserve {
+            return None;
+        }
+        self.alloc_below(n, self.end.checked_sub(u32::try_from(reserve).ok()?)?)
+    }
+
+    fn alloc_below(&self, n: u32, end: u32) -> Option<Ref> {
         if n == 0 || u64::from(n) > self.free_granules() {
             return None;
         }
@@ -126,7 +140,7 @@ impl Arena {
         let mut at = hint.load(Relaxed) as u32;
         loop {
             at = self.next_free(at);
-            if at + n > self.end {
+            if at + n > end {
                 hint.store(u64::from(shorter.unwrap_or(at)), Relaxed);
                 return None;
             }
@@ -190,17 +204,28 @@ impl Arena {
         }
     }
 
+    /// The longest free run that ends before `end`, in granules.
+    fn longest(&self, end: u32) -> u64 {
+        let mut longest = 0;
+        let mut at = self.first;
+        while at < end {
+            let start = self.next_free(at);
+            let used = self.next_used(start, end);
+            longest = longest.max(u64::from(used.saturating_sub(start)));
+            at = used.max(start + 1);
+        }
+        longest
+    }
+
+    /// The longest run that may be given out, of the reserve too or not.
+    pub(crate) fn longest_of(&self, reserved: bool) -> u64 {
+        let reserve = if reserved { 0 } else { self.reserve() };
+        self.longest(self.end.saturating_sub(u32::try_from(reserve).unwrap_or(u32::MAX)))
+    }
+
     /// Figures, read without the lock.
     pub(crate) fn usage(&self) -> Usage {
         let granule = GRANULE as u64;
-        let mut largest = 0;
-        let mut at = self.first;
-        while at < self.end {
-            let start = self.next_free(at);
-            let end = self.next_used(start, self.end);
-            largest = largest.max(u64::from(end.saturating_sub(start)));
-            at = end.max(start + 1);
-        }
         let total = self.region.bytes() as u64;
         let free = self.free_granules() * granule;
         Usage {
@@ -208,7 +233,7 @@ impl Arena {
             used: total.saturating_sub(free),
             free,
             reserve: self.reserve() * granule,
-            largest: largest * granule,
+            largest: self.longest(self.end) * granule,
         }
     }
 

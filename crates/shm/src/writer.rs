@@ -54,13 +54,10 @@ impl Shared {
 }
 
 impl Writer<'_> {
-    /// Gives out a block; none where it would touch the reserve.
+    /// Gives out a block; none where it would touch the reserve, or lie in the end of the region,
+    /// which is the reserve's as long as it is free.
     pub fn alloc(&mut self, granules: u32) -> Option<Ref> {
-        let free = self.arena.free_granules();
-        if free < u64::from(granules) + self.arena.reserve() {
-            return None;
-        }
-        self.arena.alloc(granules)
+        self.arena.alloc_unreserved(granules)
     }
 
     /// Gives out a block, from the reserve if need be.
@@ -76,6 +73,11 @@ impl Writer<'_> {
     /// Free granules, the reserve included, and the reserve.
     pub fn room(&self) -> (u64, u64) {
         (self.arena.free_granules(), self.arena.reserve())
+    }
+
+    /// The longest run of granules that [`Self::alloc_reserved`], or [`Self::alloc`], may find.
+    pub fn longest(&self, reserved: bool) -> u64 {
+        self.arena.longest_of(reserved)
     }
 
     /// Keeps so many granules from ordinary allocations.

@@ -77,10 +77,10 @@ impl Model {
         let mut at = first;
         let mut longest = 0;
         for (&start, &n) in &self.blocks {
-            longest = longest.max(start - at);
+            longest = longest.max(start.min(end).saturating_sub(at));
             at = start + n;
         }
-        longest.max(end - at)
+        longest.max(end.saturating_sub(at))
     }
 }
 
@@ -114,14 +114,17 @@ fn a_million_operations_agree_with_the_model() {
                     assert!(at.raw() >= first && at.raw() + n <= end);
                     model.add(at, n);
                     free -= u64::from(n);
-                    assert!(privileged || free >= reserve, "the reserve was touched");
+                    let kept = if privileged { 0 } else { reserve };
+                    assert!(privileged || free >= kept, "the reserve was touched");
+                    assert!(u64::from(at.raw() + n) + kept <= u64::from(end), "nor its place");
                 }
                 None => {
                     refused += 1;
                     let barred = !privileged && free < u64::from(n) + reserve;
                     // A walk over the whole model: now and then.
                     if !barred && refused % 16 == 0 {
-                        assert!(model.longest(first, end) < n, "{n} granules were free");
+                        let kept = if privileged { 0 } else { reserve as u32 };
+                        assert!(model.longest(first, end - kept) < n, "{n} granules were free");
                     }
                 }
             }

@@ -78,7 +78,7 @@ impl<'a, 'w> Room<'a, 'w> {
         let (need, mut free) = (self.need, (free + taken).saturating_sub(kept));
         if need <= free {
             // There is enough, in pieces that are too short.
-            free = free.min(self.writer.shared().usage().largest / GRANULE);
+            free = free.min(self.writer.longest(self.privileged));
         }
         Unfit::NoRoom { need: need * GRANULE, free: free * GRANULE }
     }

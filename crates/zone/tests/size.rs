@@ -445,3 +445,41 @@ fn verbs_and_weights_of_every_method_never_fail_for_lack_of_room() {
         world.host(ip, AdminState::Up);
     }
 }
+
+#[test]
+fn verbs_and_weights_fit_where_free_memory_is_in_pieces() {
+    for method in [Method::RoundRobin, Method::HashConsistent, Method::LeastTimeHeader] {
+        let world = World::new(2 << 20);
+        let large = if method == Method::HashConsistent { 60 } else { 500 };
+        world.ok("large", &by(method, ports("10.0.0.1", large, 2)));
+        let fill = |name: &str, labels: usize| {
+            let fits = |i: &usize| {
+                let put = change(labelled(ports("10.0.0.2", 1, 1), labels, 255));
+                !matches!(world.change(&format!("{name}{i}"), &put), Attempt::NoRoom { .. })
+            };
+            (0..).take_while(fits).count()
+        };
+        let small = fill("small", 0);
+        for i in (0..small).step_by(2) {
+            world.ok(&format!("small{i}"), &Change::DeleteUpstream { force: false });
+        }
+        settle(&world);
+        // What is free now lies in holes, which are too small for these.
+        fill("labelled", 8);
+        for port in 10_000..10_020 {
+            let addr = format!("10.0.0.1:{port}");
+            let verb = Change::Admin {
+                sel: sel(&addr),
+                verb: AdminState::Down,
+                opts: VerbOpts::default(),
+            };
+            let limits = LimitsBody { weight: Field::Given(60_000), ..LimitsBody::default() };
+            let body = ServerBody { limits, ..ServerBody::default() };
+            for change in [verb, Change::PatchServer { sel: sel(&addr), body }] {
+                let came = world.change("large", &change);
+                let Attempt::NoRoom { need, free } = came else { continue };
+                panic!("{method:?} {addr}: {need} of {free}, {:?}", world.zone.report());
+            }
+        }
+    }
+}

@@ -16,16 +16,35 @@ pub(super) fn pick<V: View>(
 ) -> Option<usize> {
     let own = |i, peer: &Candidate<'_>| cost(i, busy(peer));
     let first = scan(view, start, own)?;
-    if !first.fresh || first.active == 0 {
+    if !first.fresh {
+        return first.choose(view);
+    }
+    among_newcomers(view, start, cost, first)
+}
+
+/// The rest of [`pick`] where a newcomer is among the peers.
+#[cold]
+fn among_newcomers<V: View>(
+    view: &V,
+    start: Option<usize>,
+    cost: impl Fn(usize, u64) -> u64,
+    first: Best,
+) -> Option<usize> {
+    // Requests in flight of the others, and their weights.
+    let others = (0..view.len()).filter_map(|i| view.open(i)).filter(|peer| peer.fresh == 0);
+    let (active, weights) = others.fold((0, 0), |(active, weights), peer| {
+        (active + u64::from(peer.active), weights + peer.weight.unsigned_abs())
+    });
+    if active == 0 {
         return first.choose(view);
     }
     // A newcomer, while it has less than its share of what the others have in flight, counts as if
     // it had that share besides: all of it at first, less and less. Else all requests would go to it
     // until it has as many as the others.
     let presumed = |i, peer: &Candidate<'_>| {
-        let share = first.active * peer.weight.unsigned_abs();
-        let even = share * u64::from(WHOLE) / first.weights.max(1);
-        let besides = share * u64::from(peer.fresh) / first.weights.max(1);
+        let share = active * peer.weight.unsigned_abs();
+        let even = share * u64::from(WHOLE) / weights.max(1);
+        let besides = share * u64::from(peer.fresh) / weights.max(1);
         let busy = busy(peer);
         cost(i, busy.max((busy + besides).min(even)))
     };
@@ -42,14 +61,39 @@ struct Best {
     at: usize,
     /// In a small group: which peers are as good, a bit each.
     equal: u64,
-    /// A newcomer is among all.
+    /// Its cost and its weight.
+    least: u64,
+    its: u64,
+    /// A newcomer was seen.
     fresh: bool,
-    /// Requests in flight of the others, and their weights.
-    active: u64,
-    weights: u64,
 }
 
 impl Best {
+    /// Looks at a peer; whether nobody can cost less.
+    #[inline(always)]
+    fn look<V: View>(
+        &mut self,
+        view: &V,
+        i: usize,
+        cost: impl Fn(usize, &Candidate<'_>) -> u64,
+    ) -> bool {
+        let Some(peer) = view.open(i) else { return false };
+        let weight = peer.weight.unsigned_abs();
+        self.fresh |= peer.fresh != 0;
+        let cost = cost(i, &peer);
+        let one = u128::from(cost) * u128::from(self.its);
+        let other = u128::from(self.least) * u128::from(weight);
+        // Only the bits of a small group are looked at.
+        let bit = 1 << (i & 63);
+        if self.at == usize::MAX || one < other {
+            (self.at, self.least, self.its, self.equal) = (i, cost, weight, bit);
+        } else if one == other {
+            self.equal |= bit;
+        }
+        // It is the first of those that cost nothing.
+        cost == 0 && peer.fresh == 0
+    }
+
     /// The one of the best peers whose turn it is.
     #[inline]
     fn choose<V: View>(&self, view: &V) -> Option<usize> {
@@ -72,33 +116,18 @@ fn scan<V: View>(
     start: Option<usize>,
     cost: impl Fn(usize, &Candidate<'_>) -> u64,
 ) -> Option<Best> {
-    let (mut fresh, mut active, mut weights) = (false, 0, 0);
-    let (mut at, mut least, mut its, mut equal) = (usize::MAX, 0, 0, 0);
-    let from = start.unwrap_or(0);
-    for i in (from..view.len()).chain(0..from.min(view.len())) {
-        let Some(peer) = view.open(i) else { continue };
-        let weight = peer.weight.unsigned_abs();
-        if peer.fresh == 0 {
-            active += u64::from(peer.active);
-            weights += weight;
-        } else {
-            fresh = true;
+    let mut best = Best { at: usize::MAX, equal: 0, least: 0, its: 0, fresh: false };
+    if let Some(from) = start {
+        for i in (from..view.len()).chain(0..from.min(view.len())) {
+            if best.look(view, i, &cost) {
+                break;
+            }
         }
-        let cost = cost(i, &peer);
-        let (one, other) =
-            (u128::from(cost) * u128::from(its), u128::from(least) * u128::from(weight));
-        // Only the bits of a small group are looked at.
-        let bit = 1 << (i & 63);
-        if at == usize::MAX || one < other {
-            (at, least, its, equal) = (i, cost, weight, bit);
-        } else if one == other {
-            equal |= bit;
-        }
-        if cost == 0 && start.is_some() && peer.fresh == 0 {
-            // Nobody costs less, and it is the first of those that cost nothing.
-            break;
+        best.equal = 0;
+    } else {
+        for i in 0..view.len() {
+            best.look(view, i, &cost);
         }
     }
-    let equal = if start.is_some() { 0 } else { equal };
-    (at != usize::MAX).then_some(Best { at, equal, fresh, active, weights })
+    (best.at != usize::MAX).then_some(best)
 }

@@ -15,24 +15,31 @@ pub fn pick<V: View>(view: &V) -> Option<usize> {
 /// The same among these peers of a group.
 #[inline]
 pub(super) fn among<'a>(peers: impl Iterator<Item = (usize, Candidate<'a>)>) -> Option<usize> {
-    let mut best: Option<(usize, Level<'_>)> = None;
+    // The richest so far, what it gains, and what it will have then. It is moved once: by what it
+    // gains, or by what it pays as well.
+    let mut best: Option<(usize, Level<'_>, i64)> = None;
     let mut top = 0;
     let mut total = 0;
     for (i, peer) in peers {
         // As ngx_http_upstream_get_peer: a peer that failed wins its weight back step by step.
         let effective = peer.effective.load();
-        let current = peer.current.shift(effective);
         total += effective;
         if effective < peer.weight {
             peer.effective.raise(effective);
         }
-        if best.is_none() || current > top {
-            best = Some((i, peer.current));
+        let current = peer.current.load().wrapping_add(effective);
+        let poorer = if best.is_none() || current > top {
             top = current;
+            best.replace((i, peer.current, effective)).map(|(_, level, gain)| (level, gain))
+        } else {
+            Some((peer.current, effective))
+        };
+        if let Some((level, gain)) = poorer {
+            level.shift(gain);
         }
     }
-    let (i, current) = best?;
-    current.shift(-total);
+    let (i, level, gain) = best?;
+    level.shift(gain - total);
     Some(i)
 }
 
