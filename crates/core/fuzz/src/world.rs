@@ -129,7 +129,10 @@ pub fn check_server(server: &Server) {
 /// The same of what stands on a server or a host.
 pub fn check_admin(admin: &Admin) {
     assert_eq!(field::reason(&admin.reason), Ok(&*admin.reason));
-    assert!(admin.state != AdminState::Up || (admin.until, admin.close) == (None, None), "{admin:?}");
+    assert!(
+        admin.state != AdminState::Up || (admin.until, admin.close) == (None, None),
+        "{admin:?}"
+    );
 }
 
 /// The same of parameters.
