@@ -35,6 +35,7 @@ mod pick;
 mod retired;
 mod ring;
 mod room;
+mod search;
 mod shut;
 mod size;
 mod sketch;
