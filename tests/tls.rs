@@ -124,7 +124,7 @@ fn a_session_that_nobody_verified_opens_no_door_that_verifies() {
         .http(format!(
             "peerage_zone main 1m;
              upstream app {{ peerage main; }}
-             proxy_ssl_server_name on; proxy_ssl_name a.test;
+             proxy_http_version 1.0; proxy_ssl_server_name on; proxy_ssl_name a.test;
              server {{
                  listen {{web}};
                  location /any {{ proxy_pass https://app; }}
@@ -165,7 +165,7 @@ fn a_session_of_one_client_certificate_is_not_another_ones() {
             "peerage_zone main 1m;
              upstream app {{ peerage main; }}
              server {{ listen {{web}}; location / {{
-                 proxy_pass https://app;
+                 proxy_pass https://app; proxy_http_version 1.0;
                  proxy_ssl_certificate {dir}/$arg_who.pem;
                  proxy_ssl_certificate_key {dir}/$arg_who.key;
              }} }}"
