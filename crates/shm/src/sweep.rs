@@ -54,7 +54,6 @@ impl Shared {
             if w[SWEEPER].compare_exchange(0, me, Ordering::SeqCst, Ordering::SeqCst).is_err() {
                 continue;
             }
-            point!("sweep.idle");
             if w[OWNER].load(Ordering::SeqCst) == owner {
                 resolve(self.region(), i, w);
                 let holds = |entry: &AtomicU64| !record_of(entry.load(Ordering::SeqCst)).is_none();
