@@ -16,7 +16,7 @@ import schemathesis
 TIME = re.compile(r"[0-9]+(ms|[smh])?([0-9]+s)?")
 
 # Options of a verb; each may stand in the query or in the body.
-OPTIONS = ("wait", "ttl", "reason", "min_up", "if_reason", "missing")
+OPTIONS = ("wait", "ttl", "reason", "min_up", "if_reason", "close", "missing")
 
 
 @schemathesis.serializer("application/x-ndjson")
