@@ -163,7 +163,7 @@ pub(super) fn zone(zone: &Zone) -> Result<Answer, Problem> {
         epoch: durable.epoch(),
         durable_revision: durable.revision(),
         lag: report.revision.saturating_sub(durable.revision()),
-        writer: Some(durable.owner()).filter(|&pid| pid != 0),
+        writer: Some(durable.lease().owner()).filter(|&pid| pid != 0),
         errors: durable.errors(),
         error: flush::error_text(durable),
         error_time: Some(durable.error_at()).filter(|&at| at != 0).map(iso),

@@ -72,7 +72,7 @@ impl Names {
     /// Leaves the duty to others; true if it was this process's.
     pub(super) fn give_up(&self) -> bool {
         self.0.stop();
-        self.0.worker.zone().names().take(process::pid(), 0)
+        self.0.worker.zone().names().lease().take(process::pid(), 0)
     }
 
     /// Asks nobody any more.
@@ -131,34 +131,34 @@ impl Inner {
 
     /// Whether it is this process's duty; takes it where it is nobody's.
     fn own(&self, occasion: Occasion) -> bool {
-        let (names, me) = (self.worker.zone().names(), process::pid());
+        let (lease, me) = (self.worker.zone().names().lease(), process::pid());
         let is_ours = match self.worker.zone().durable().lead() {
             Lead::Free | Lead::Leads => !self.worker.zone().is_moved(),
             // Another nginx resolves them, or it is not known yet.
             Lead::Waiting | Lead::Follows => false,
         };
         if !is_ours || process::exiting() {
-            names.take(me, 0);
+            lease.take(me, 0);
             return false;
         }
-        let (owner, now) = (names.owner(), timer::fresh());
+        let (owner, now) = (lease.owner(), timer::fresh());
         if owner != me {
             let is_free = owner == 0
-                || now >= names.lease()
+                || now >= lease.until()
                 || occasion == Occasion::Round && !process::alive(owner, 0);
-            if !is_free || !names.take(owner, me) {
+            if !is_free || !lease.take(owner, me) {
                 return false;
             }
             self.stop();
         }
-        names.renew(now + LEASE_MS);
+        lease.renew(now + LEASE_MS);
         true
     }
 
     /// Whether it is still this process's duty, by a clock that has gone on while it was stopped.
     fn is_owner(&self) -> bool {
-        let names = self.worker.zone().names();
-        names.owner() == process::pid() && timer::fresh() < names.lease()
+        let lease = self.worker.zone().names().lease();
+        lease.owner() == process::pid() && timer::fresh() < lease.until()
     }
 
     /// Says once that names stay as they are.

@@ -90,7 +90,7 @@ impl Keeper {
     /// Something may have happened: looks whether there is something to do at once.
     pub(crate) fn woken(&self) {
         let durable = self.0.subject.durable();
-        if durable.owner() == process::pid() {
+        if durable.lease().owner() == process::pid() {
             self.0.tick();
         }
     }
@@ -138,9 +138,9 @@ pub(crate) fn finish(zone: &str, path: &Path, worker: &'static Worker) {
     let subject = Subject::new(zone, path.to_owned(), worker, Vec::new(), Pace::Always);
     let durable = subject.durable();
     last::drain(&subject, None, |_| {
-        let owner = durable.owner();
+        let owner = durable.lease().owner();
         let is_free = owner == process::pid() || owner == 0 || !process::alive(owner, 0);
-        is_free && (owner == process::pid() || durable.take(owner, process::pid()))
+        is_free && (owner == process::pid() || durable.lease().take(owner, process::pid()))
     });
 }
 
@@ -221,21 +221,21 @@ impl Inner {
         }
         if !self.subject.is_here() {
             // Nor is the zone this file's any more.
-            durable.take(me, 0);
+            durable.lease().take(me, 0);
             self.withdraw();
             return false;
         }
-        let owner = durable.owner();
+        let owner = durable.lease().owner();
         let exiting = leaving == Leaving::No && process::exiting();
         if owner != me {
-            if owner != 0 && now < durable.lease() && process::alive(owner, 0) {
+            if owner != 0 && now < durable.lease().until() && process::alive(owner, 0) {
                 self.alone.set(None);
                 return false;
             }
             if exiting && !self.is_alone(now) {
                 return false;
             }
-            if !durable.take(owner, me) {
+            if !durable.lease().take(owner, me) {
                 return false;
             }
             point!("duty.taken");
@@ -247,10 +247,10 @@ impl Inner {
         } else if exiting && self.alone.get().is_none() {
             // Those who stay come first.
             self.alone.set(Some(now));
-            durable.take(me, 0);
+            durable.lease().take(me, 0);
             return false;
         }
-        durable.renew(now + LEASE_MS);
+        durable.lease().renew(now + LEASE_MS);
         true
     }
 
@@ -322,7 +322,7 @@ impl Inner {
             return false;
         }
         self.withdraw();
-        self.subject.durable().take(process::pid(), 0);
+        self.subject.durable().lease().take(process::pid(), 0);
         true
     }
 }

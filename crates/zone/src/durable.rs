@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::directory::hash;
 use crate::layout::root;
+use crate::lease::Lease;
 use crate::zone::Zone;
 
 /// The words of a zone about its state file.
@@ -39,25 +40,9 @@ impl Durable {
         self.0.root(root::FLUSH_WANTED).load(Acquire) > self.revision()
     }
 
-    /// Pid of the process that writes the file, 0 = nobody.
-    pub fn owner(self) -> u32 {
-        self.0.root(root::FILE_OWNER).load(Acquire) as u32
-    }
-
-    /// Takes the file from `from`, 0 = nobody; false where somebody else was faster.
-    pub fn take(self, from: u32, to: u32) -> bool {
-        let owner = self.0.root(root::FILE_OWNER);
-        owner.compare_exchange(u64::from(from), u64::from(to), AcqRel, Acquire).is_ok()
-    }
-
-    /// Until when the owner's word holds, monotonic ms.
-    pub fn lease(self) -> u64 {
-        self.0.root(root::FILE_LEASE).load(Acquire)
-    }
-
-    /// Prolongs the owner's word.
-    pub fn renew(self, until: u64) {
-        self.0.root(root::FILE_LEASE).store(until, Release);
+    /// Who writes the file.
+    pub fn lease(self) -> Lease {
+        Lease::new(&self.0, root::FILE_OWNER, root::FILE_LEASE)
     }
 
     /// What told, when the file was read, whether anybody writes it afterwards.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release, SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 use peerage_core::change::{Actor, Change};
 use peerage_core::name::UpstreamName;
@@ -16,6 +16,7 @@ use crate::batch::Checks;
 use crate::change::{Attempt, Env};
 use crate::choice::Clock;
 use crate::layout::{Table, root};
+use crate::lease::Lease;
 use crate::worker::Worker;
 use crate::zone::Zone;
 
@@ -47,25 +48,9 @@ impl Names {
         self.0.root(root::NAMES).load(SeqCst)
     }
 
-    /// Pid of the process that resolves them, 0 = nobody.
-    pub fn owner(self) -> u32 {
-        self.0.root(root::NAMES_OWNER).load(Acquire) as u32
-    }
-
-    /// Takes the duty from `from`, 0 = nobody; false where somebody else was faster.
-    pub fn take(self, from: u32, to: u32) -> bool {
-        let owner = self.0.root(root::NAMES_OWNER);
-        owner.compare_exchange(u64::from(from), u64::from(to), AcqRel, Acquire).is_ok()
-    }
-
-    /// Until when the owner's word holds, monotonic ms.
-    pub fn lease(self) -> u64 {
-        self.0.root(root::NAMES_LEASE).load(Acquire)
-    }
-
-    /// Prolongs the owner's word.
-    pub fn renew(self, until: u64) {
-        self.0.root(root::NAMES_LEASE).store(until, Release);
+    /// Who resolves them.
+    pub fn lease(self) -> Lease {
+        Lease::new(&self.0, root::NAMES_OWNER, root::NAMES_LEASE)
     }
 
     /// Before names come or go. Under the lock.
@@ -122,8 +107,8 @@ impl Worker {
             keyed: Defaults::default(),
             resolves: true,
         };
-        let (names, me) = (self.zone().names(), self.pid());
-        let checks = Checks { may: &|| [0, me].contains(&names.owner()), ..Checks::NONE };
+        let (lease, me) = (self.zone().names().lease(), self.pid());
+        let checks = Checks { may: &|| [0, me].contains(&lease.owner()), ..Checks::NONE };
         self.change_by(upstream, &change, &env, &checks)
     }
 }

@@ -97,7 +97,7 @@ fn events_and_what_is_known_of_the_file_move_and_numbers_never_go_back() {
             (file.revision(), file.error(), file.error_at(), file.errors()),
             (120, 5, 78, 2)
         );
-        assert!(world.zone.is_loaded() && file.is_wanted() && file.owner() == 0);
+        assert!(world.zone.is_loaded() && file.is_wanted() && file.lease().owner() == 0);
     }
     let last = small.zone.report().seq;
     small.put("app", &[server("10.0.0.2:1", 1)]);

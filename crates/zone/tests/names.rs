@@ -103,10 +103,10 @@ fn whoever_looks_for_names_finds_them_and_is_told_when_others_come() {
 #[test]
 fn one_process_has_the_duty() {
     let names = World::new(1 << 20).zone.names();
-    assert!(names.take(0, 7) && !names.take(0, 8));
-    names.renew(1_000);
-    assert_eq!((names.owner(), names.lease()), (7, 1_000));
-    assert!(names.take(7, 8) && !names.take(7, 0));
+    assert!(names.lease().take(0, 7) && !names.lease().take(0, 8));
+    names.lease().renew(1_000);
+    assert_eq!((names.lease().owner(), names.lease().until()), (7, 1_000));
+    assert!(names.lease().take(7, 8) && !names.lease().take(7, 0));
 }
 
 /// One that was stopped after it had looked whether the duty is still its own.
@@ -115,10 +115,10 @@ fn an_answer_of_one_that_lost_the_duty_is_not_applied() {
     let world = World::new(1 << 20);
     let names = world.zone.names();
     world.put("app", &[server("app.test:80", 1)]);
-    assert!(names.take(0, world.worker.pid()));
+    assert!(names.lease().take(0, world.worker.pid()));
     assert!(resolve(&world, "app", "app.test", &["10.0.0.1"]));
     let other = World::of(world.zone, 2);
-    assert!(names.take(world.worker.pid(), 2));
+    assert!(names.lease().take(world.worker.pid(), 2));
     assert!(resolve(&other, "app", "app.test", &["10.0.0.2"]));
     let ips = ["10.0.0.1".parse().expect("an address")];
     let late = world.worker.resolve(&upstream("app"), "app.test", &ips, &world.clock);

@@ -38,8 +38,8 @@ pub(super) fn drain(subject: &Subject, fence: Option<&Fence>, own: impl Fn(Leavi
             thread::sleep(Duration::from_millis(5));
         }
     }
-    let owner = durable.owner();
-    durable.take(process::pid(), 0);
+    let owner = durable.lease().owner();
+    durable.lease().take(process::pid(), 0);
     if !may() {
         return;
     }
