@@ -249,15 +249,13 @@ fn is_kept(next: &Upstream, method: Method, stored: &Stored, region: &Region) ->
     let by_text = match kind(method) {
         Kind::Order => return false,
         Kind::Weights => false,
-        Kind::Ring => {
-            // One that came out of the reserve is coarser.
-            let head = region.word(stored.part.at, 0).map_or(0, get);
-            if high(head) as usize != ring_limit(next.servers.len()) {
-                return false;
-            }
-            true
-        }
+        Kind::Ring => true,
     };
+    // One that came out of the reserve is coarser.
+    let limit = || high(region.word(stored.part.at, 0).map_or(0, get)) as usize;
+    if by_text && limit() != ring_limit(next.servers.len()) {
+        return false;
+    }
     let before = &stored.upstream;
     let is_same = |(new, old): (&Server, &Server)| {
         next.limits(new).weight == before.limits(old).weight

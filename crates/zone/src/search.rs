@@ -14,6 +14,7 @@ use crate::part::{self, Kind};
 use crate::pick::passive;
 use crate::turn;
 use crate::worker::Worker;
+use crate::young;
 
 /// One look for a peer that does not go by the cycle.
 pub(crate) struct Balancer<'a> {
@@ -31,7 +32,7 @@ impl Balancer<'_> {
         let Self { worker, table, .. } = *self;
         let primaries = table.primaries().min(table.entries().len());
         let (primaries, backups) = table.entries().split_at(primaries);
-        let is_young = self.clock.msec < get(self.up.young_until()) && self.method.ramps();
+        let is_young = young::is_any(self.up, self.clock.msec) && self.method.ramps();
         let group = Group {
             worker,
             entries: primaries,

@@ -16,6 +16,7 @@ use crate::layout::{Entry, Peer, Table, Up, get, high, low, pack, root, set};
 use crate::pick::passive;
 use crate::stored::Stored;
 use crate::worker::Worker;
+use crate::young;
 use crate::zone::Zone;
 
 /// The cursor's bit that says that the cycle was left.
@@ -164,8 +165,9 @@ impl Worker {
             let Some(chain) = self.zone().bucket_at(bucket) else { return };
             for up in chain.filter(|up| get(up.cursor()) & LOOSE != 0) {
                 let Some(table) = up.table(self.zone()) else { continue };
-                let calm = clock.secs.saturating_sub(get(up.loose_since()) as u32) > CALM
-                    && clock.msec >= get(up.young_until());
+                // Far off is also what was noted before the clock was set back.
+                let calm = clock.secs.abs_diff(get(up.loose_since()) as u32) > CALM
+                    && !young::is_any(up, clock.msec);
                 let clean = calm
                     && table.entries().iter().map(Entry::read).all(|entry| {
                         let peer = Peer::at(self.region(), entry.peer);

@@ -3,10 +3,21 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
+use peerage_core::field;
 use peerage_core::select::ramp::FRESH_MS;
 use peerage_core::upstream::Method;
 
-use crate::layout::{Entry, Peer, Up, get};
+use crate::layout::{Entry, Peer, Up, get, set};
+
+/// Whether a peer of an upstream may ramp up, or count as new.
+#[inline]
+pub(crate) fn is_any(up: Up, now: u64) -> bool {
+    // A time further off was noted before the clock was set back.
+    (1..=2 * MAX_MS).contains(&get(up.young_until()).saturating_sub(now))
+}
+
+/// The longest time for which a peer is young.
+const MAX_MS: u64 = field::MAX_SLOW_START.0 as u64 * 1000;
 
 /// What is seen of an upstream's peers.
 pub(crate) struct Young {
@@ -38,7 +49,11 @@ impl Young {
     /// Notes what was seen; whether there was a young peer.
     pub(crate) fn note(self, up: Up) -> bool {
         if self.until != 0 {
-            up.young_until().fetch_max(self.until, Relaxed);
+            let word = up.young_until();
+            if get(word).saturating_sub(self.now) > 2 * MAX_MS {
+                set(word, self.until);
+            }
+            word.fetch_max(self.until, Relaxed);
         }
         self.until != 0
     }

@@ -458,3 +458,22 @@ fn a_set_replaced_as_a_whole_does_not_ramp_up() {
     let picked = world.worker.pick(&mut Choice::new(), &Target::Name(b"app"), &world.clock);
     assert!(!text(&picked.unwrap().address).is_empty());
 }
+
+#[test]
+fn a_clock_that_is_set_back_ends_ramps_and_hinders_no_later_one() {
+    let mut world = World::new(1 << 20);
+    world.put("app", &[slow("10.0.0.1:81"), slow("10.0.0.1:82")]);
+    world.tick(200_000);
+    world.ok("app", &Change::PutServer { sel: sel("10.0.0.1:83"), body: slow("10.0.0.1:83") });
+    assert_eq!(share(&world, "10.0.0.1:83"), 0);
+    (world.clock.secs, world.clock.msec) =
+        (world.clock.secs - 86_400, world.clock.msec - 86_400_000);
+    assert!((31..=35).contains(&share(&world, "10.0.0.1:83")));
+    world.worker.sweep(&|_, _| true, &world.clock);
+    let (mut choice, target) = (Choice::new(), Target::Name(b"app"));
+    let in_turn = world.worker.pick_in_turn(&mut choice, &target, || world.clock);
+    assert!(in_turn.is_some(), "the cycle holds again");
+    world.done(choice, false);
+    world.ok("app", &Change::PutServer { sel: sel("10.0.0.1:84"), body: slow("10.0.0.1:84") });
+    assert_eq!(share(&world, "10.0.0.1:84"), 0);
+}
