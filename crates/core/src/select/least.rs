@@ -1,7 +1,7 @@
 //! The peer with the least cost for its weight; what `least_conn` and `least_time` share.
 
 use super::ramp::WHOLE;
-use super::{Candidate, View, round_robin};
+use super::{Candidate, Level, View, round_robin};
 
 /// Chooses the open peer whose cost, over its weight, is the least.
 ///
@@ -106,7 +106,10 @@ impl Best {
             rest &= rest.wrapping_sub(1);
             (i < 64).then_some(i)
         });
-        round_robin::among(equal.filter_map(|i| Some((i, view.again(i)?))))
+        // Without the price of an atomic step for each: one that gets lost between workers makes
+        // one of equally good choices another one, and the levels even out by themselves.
+        let shift = |level: Level<'_>, seen: i64, step| level.store(seen.wrapping_add(step));
+        round_robin::among(equal.filter_map(|i| Some((i, view.again(i)?))), shift)
     }
 }
 
