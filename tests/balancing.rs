@@ -4,24 +4,6 @@ mod support;
 
 use support::*;
 
-/// Two upstreams of the same servers, one of stock nginx and one taken over.
-fn pair(servers: &str, backends: &[Backend]) -> Conf {
-    let text = format!(
-        "peerage_zone main 1m;
-         proxy_next_upstream error timeout http_500;
-         upstream stock {{ {servers} }}
-         upstream ours {{ peerage main; {servers} }}
-         server {{
-             listen {{web}};
-             add_header X-Tried $upstream_addr always;
-             location /stock {{ proxy_pass http://stock; }}
-             location /ours {{ proxy_pass http://ours; }}
-         }}"
-    );
-    let conf = Nginx::builder().http(text).with_api("write=on");
-    backends.iter().fold(conf, |conf, b| conf.set(&b.name(), b))
-}
-
 /// Which servers were tried for a request, and what came of it.
 fn ask(nginx: &Nginx, path: &str) -> (u16, String, String) {
     let reply = nginx.get(path);
@@ -48,7 +30,7 @@ fn share(names: &[String], name: &str) -> usize {
 #[test]
 fn weights_5_3_1_give_stock_nginx_order_request_by_request() {
     let b = Backend::several(3);
-    let nginx = pair("server {b1} weight=5; server {b2} weight=3; server {b3};", &b).start();
+    let nginx = twins("server {b1} weight=5; server {b2} weight=3; server {b3};", &b).start();
     let names = alike(&nginx, scale(1000, 10_000));
     assert!(share(&names, "b1").abs_diff(names.len() * 5 / 9) <= 1);
 }
@@ -57,7 +39,7 @@ fn weights_5_3_1_give_stock_nginx_order_request_by_request() {
 fn sixty_four_servers_of_all_weights_are_served_in_stock_nginx_order() {
     let b: Vec<Backend> = (1..=64).map(|i| Backend::on(&format!("b{i}"), [127, 0, 3, i])).collect();
     let line = |i: usize| format!("server {{b{i}}} weight={}; ", 1 + i * 7 % 5);
-    let nginx = pair(&(1..=64).map(line).collect::<String>(), &b).start();
+    let nginx = twins(&(1..=64).map(line).collect::<String>(), &b).start();
     let names = alike(&nginx, scale(400, 4000));
     assert!((1..=64).all(|i| share(&names, &format!("b{i}")) > 0));
 }
@@ -68,7 +50,7 @@ fn backups_take_over_in_stock_nginx_order_while_primaries_fail() {
     let servers = "server {b1} weight=2 max_fails=2 fail_timeout=4s;
          server {b2} max_fails=3 fail_timeout=4s;
          server {b3} weight=2 backup fail_timeout=4s; server {b4} backup fail_timeout=4s;";
-    let nginx = pair(servers, &b).start();
+    let nginx = twins(servers, &b).start();
     let names = alike(&nginx, 300);
     assert_eq!((share(&names, "b3"), share(&names, "b4")), (0, 0));
     b[0].mode(Mode::Status(500));
@@ -87,7 +69,7 @@ fn backups_serve_in_stock_nginx_order_while_primaries_are_down() {
     let b = Backend::several(4);
     let servers = "server {b1} down; server {b2} weight=2 down;
          server {b3} weight=5 backup; server {b4} weight=3 backup;";
-    let nginx = pair(servers, &b).start();
+    let nginx = twins(servers, &b).start();
     assert_eq!(share(&alike(&nginx, 160), "b3"), 100);
 }
 
@@ -96,7 +78,7 @@ fn refused_and_failing_servers_lose_weight_as_in_stock_nginx() {
     let mut b = Backend::several(3);
     let servers = "server {b1} weight=6 max_fails=3 fail_timeout=60s;
          server {b2} weight=4 max_fails=0; server {b3} weight=2 max_fails=2 fail_timeout=60s;";
-    let nginx = pair(servers, &b).start();
+    let nginx = twins(servers, &b).start();
     alike(&nginx, 30);
     b[0].stop();
     alike(&nginx, 2);
@@ -116,7 +98,7 @@ fn max_conns_passes_requests_on_as_stock_nginx_does() {
     let b = Backend::several(4);
     let servers = "server {b1} weight=5 max_conns=3; server {b2} weight=3 max_conns=2;
          server {b3} max_conns=1; server {b4} backup max_conns=1;";
-    let nginx = pair(servers, &b).start();
+    let nginx = twins(servers, &b).start();
     let fill = |path: &str| {
         let mut conns = Vec::new();
         let mut order = Vec::new();
@@ -145,7 +127,7 @@ fn max_conns_passes_requests_on_as_stock_nginx_does() {
 #[test]
 fn a_single_server_is_tried_again_and_never_barred_as_in_stock_nginx() {
     let b = Backend::several(1);
-    let nginx = pair("server {b1} max_fails=1 fail_timeout=60s; keepalive 4;", &b)
+    let nginx = twins("server {b1} max_fails=1 fail_timeout=60s; keepalive 4;", &b)
         .http_more("proxy_http_version 1.1; proxy_set_header Connection '';")
         .start();
     alike(&nginx, 5);

@@ -104,19 +104,24 @@ fn memcached_with_kept_connections() {
     story(Protocol::Memcached, "set $memcached_key $uri; memcached_pass app;", true);
 }
 
-/// A stock nginx that speaks HTTP/2 in plain text, as gRPC does.
+/// A stock nginx that speaks HTTP/2 in plain text, as gRPC does. It answers a call once it has read
+/// all of it: who answers before says so on the connection, which then is not kept.
 fn http2(name: &str) -> Nginx {
     let text = format!(
         "server {{
             listen {{web}} http2;
             location / {{
+                proxy_pass http://unix:{{prefix}}/answer.sock;
                 add_header X-Connection $connection;
                 add_header X-Protocol $server_protocol;
                 add_header X-Type $content_type;
-                default_type application/grpc;
-                return 200 {name};
             }}
             location = /closed {{ return 444; }}
+        }}
+        server {{
+            listen unix:{{prefix}}/answer.sock;
+            default_type application/grpc;
+            return 200 {name};
         }}"
     );
     Nginx::stock().http(text).start()

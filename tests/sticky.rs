@@ -14,27 +14,6 @@ fn has_sticky() -> bool {
     has
 }
 
-/// An upstream of these lines, taken over, and its twin of stock nginx.
-fn pair(lines: &str, backends: &[Backend]) -> Conf {
-    let conf = Nginx::builder().http(twins(lines)).with_api("write=on");
-    backends.iter().fold(conf, |conf, b| conf.set(&b.name(), b))
-}
-
-fn twins(lines: &str) -> String {
-    format!(
-        "peerage_zone main 1m;
-         proxy_next_upstream error timeout http_500;
-         upstream stock {{ {lines} }}
-         upstream ours {{ peerage main; {lines} }}
-         server {{
-             listen {{web}};
-             add_header X-Tried $upstream_addr always;
-             location /stock {{ proxy_pass http://stock; }}
-             location /ours {{ proxy_pass http://ours; }}
-         }}"
-    )
-}
-
 /// Four servers whose routes are a to d, bound by `?s=`.
 const ROUTES: &str = "server {b1} route=a weight=3; server {b2} route=b weight=2;
     server {b3} route=c; server {b4} route=d; sticky route $arg_s;";
@@ -79,7 +58,7 @@ fn cookies_name_servers_as_stock_nginx_does_and_keep_sessions() {
         Backend::new("b4"),
     ];
     let lines = "server {b1}; server {b2}; server {b3}; server {b4} route=four; sticky cookie srv;";
-    let nginx = pair(lines, &b).workers(2).start();
+    let nginx = twins(lines, &b).workers(2).start();
     let mut names = Vec::new();
     for server in &b {
         let first = eventually(secs(5), || {
@@ -111,7 +90,7 @@ fn sessions_and_turns_mix_in_stock_nginx_order() {
         return;
     }
     let b = Backend::several(4);
-    let nginx = pair(ROUTES, &b).start();
+    let nginx = twins(ROUTES, &b).start();
     let mut number = numbers();
     for i in 0..scale(600, 6000) {
         // Now and then many of one session in a row.
@@ -132,7 +111,7 @@ fn failing_servers_lose_their_sessions_in_stock_nginx_order() {
     let mut b = Backend::several(4);
     let lines = "server {b1} route=a max_fails=2; server {b2} route=b;
          server {b3} route=c max_fails=0; server {b4} route=d backup; sticky route $arg_s;";
-    let nginx = pair(lines, &b).allow("temporarily disabled").start();
+    let nginx = twins(lines, &b).allow("temporarily disabled").start();
     let alike = |n: usize| {
         let mut number = numbers();
         for i in 0..n {
@@ -167,7 +146,7 @@ fn a_server_that_drains_or_weighs_nothing_keeps_its_sessions_and_one_that_is_dow
         return;
     }
     let b = Backend::several(4);
-    let nginx = pair(ROUTES, &b).workers(2).start();
+    let nginx = twins(ROUTES, &b).workers(2).start();
     let api = nginx.api();
     let server = format!("upstreams/ours/servers/{}", b[0]);
     let host = format!("hosts/{}", b[0].socket_addr().ip());
@@ -213,7 +192,7 @@ fn a_session_leaves_a_draining_server_that_fails_or_is_full() {
     }
     let mut b = Backend::several(2);
     let lines = "server {b1} route=a max_conns=1; server {b2} route=b; sticky route $arg_s;";
-    let nginx = pair(lines, &b).allow("temporarily disabled").start();
+    let nginx = twins(lines, &b).allow("temporarily disabled").start();
     let server = format!("upstreams/ours/servers/{}", b[0]);
     nginx.api().ok("POST", &format!("{server}/drain"), None);
     let mut held = Conn::open(nginx.web()).unwrap();
@@ -237,7 +216,7 @@ fn routes_change_at_run_time_and_a_removed_servers_sessions_go_on_elsewhere() {
         return;
     }
     let b = Backend::several(4);
-    let nginx = pair(ROUTES, &b).workers(2).start();
+    let nginx = twins(ROUTES, &b).workers(2).start();
     let api = nginx.api();
     assert_eq!((at(&nginx, "a"), at(&nginx, "b")), ("b1".into(), "b2".into()));
     let server = |i: usize| format!("upstreams/ours/servers/{}", b[i]);
@@ -258,12 +237,12 @@ fn what_the_configuration_says_of_routes_and_draining_is_known_to_the_api() {
     }
     let b = Backend::several(2);
     let lines = "server {b1} route=a drain; server {b2} route=b; sticky route $arg_s;";
-    let mut nginx = pair(lines, &b).start();
+    let mut nginx = twins(lines, &b).start();
     let shown = nginx.api().server("ours", &b[0]);
     assert_eq!((&shown["route"], &shown["state"]), (&json!("a"), &json!("draining")));
     assert_eq!((at(&nginx, "a"), at(&nginx, "")), ("b1".into(), "b2".into()));
     let edited = lines.replace(" drain", "").replace("route=b", "route=c");
-    nginx.change(|conf| conf.http(twins(&edited)).with_api("write=on"));
+    nginx.change(|conf| conf.http(twins_text(&edited)).with_api("write=on"));
     nginx.reload();
     assert_eq!(nginx.api().server("ours", &b[0])["state"], "up");
     assert_eq!((at(&nginx, "a"), at(&nginx, "c")), ("b1".into(), "b2".into()));

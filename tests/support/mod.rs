@@ -23,6 +23,7 @@ pub mod saved;
 mod speaker;
 mod state;
 mod tls;
+mod twins;
 mod upgrade;
 mod wait;
 
@@ -41,6 +42,7 @@ pub use process::{Signal, alive, cpu_ticks, descriptors, rss_kb, signal, stopped
 pub use speaker::{Protocol, Speaker};
 pub use state::{Identity, crc32c, files, identity, sealed, whole, written};
 pub use tls::Certificate;
+pub use twins::{twins, twins_text};
 pub use wait::{eventually, holds_for, let_pass, within};
 
 pub use serde_json::{Value, json};
