@@ -22,6 +22,8 @@ class Side:
     def __init__(self, name, http, module=False, main="", fill=None):
         self.name, self.http, self.module, self.main = name, http, module, main
         self.fill = fill
+        # Compared over fewer runs.
+        self.slow = fill is not None
 
 
 def backend(ports):
@@ -49,13 +51,13 @@ def servers(ports):
     return " ".join(f"server 127.0.0.1:{port};" for port in ports)
 
 
-def stock(name, ports, zone=True):
-    lines = ("zone z 1m; " if zone else "") + f"{servers(ports)} {KEEP}"
+def stock(name, ports, zone=True, method=""):
+    lines = ("zone z 1m; " if zone else "") + f"{servers(ports)} {method} {KEEP}"
     return Side(name, lambda port: f"upstream app {{ {lines} }}" + front(port, "app"))
 
 
-def fixed(name, ports):
-    lines = f"peerage main; {servers(ports)} {KEEP}"
+def fixed(name, ports, method=""):
+    lines = f"peerage main; {servers(ports)} {method} {KEEP}"
     http = lambda port: f"peerage_zone main 1m; upstream app {{ {lines} }}" + front(port, "app")
     return Side(name, http, module=True)
 

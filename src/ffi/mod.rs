@@ -32,6 +32,7 @@ pub(crate) mod resolve;
 #[cfg(ngx_feature = "http_ssl")]
 pub(crate) mod session;
 pub(crate) mod shm;
+mod spare;
 #[cfg(nginx_sid)]
 mod sticky;
 pub(crate) mod task;

@@ -16,19 +16,19 @@ use peerage_zone::{Address, CHUNK, Choice, Key, NoPeer, Outcome, Pick, Picked, T
 
 use super::conf::{self, Complex, ERROR, OK};
 use super::fence;
+use super::global::Global;
 use super::key::Said;
 use super::log::Log;
 use super::process;
 use super::request::Request;
 #[cfg(ngx_feature = "http_ssl")]
 use super::session;
+use super::spare::Spare;
 use crate::balancer;
 use crate::conf::block::Name;
 use crate::conf::{Block, Srv};
 
-/// What a request holds of the balancer; in the request's pool, whose cleanup ends it.
-///
-/// As small as can be: every request has one, and pools are taken from the system by the page.
+/// What a request holds of the balancer, until its pool's cleanup.
 #[repr(C)]
 pub(crate) struct Peer {
     cleanup: ngx_pool_cleanup_t,
@@ -98,6 +98,8 @@ impl Peer {
     }
 }
 
+static SPARE: Global<Spare<Peer>> = Global::new(Spare::new());
+
 #[cfg(nginx_sid)]
 type Get = unsafe extern "C" fn(*mut ngx_peer_connection_t, *mut c_void) -> ngx_int_t;
 
@@ -108,16 +110,14 @@ callback! {
     or ERROR;
     {
         // SAFETY: nginx calls with a living request that has its upstream, and with a block in
-        // which `init_upstream` has set this function; what is written lives in the request's
-        // pool, and each field is written before a reference to the whole is made.
+        // which `init_upstream` has set this function; what is written lives until the cleanup of
+        // the request's pool, and each field is written before a reference to the whole is made.
         unsafe {
             let srv = conf::own::<Srv>((*us).srv_conf);
             let Some(block) = srv.block() else { return ERROR };
             let pool = (*r).pool;
-            let peer = ngx_palloc(pool, size_of::<Peer>()).cast::<Peer>();
-            if peer.is_null() {
-                return ERROR;
-            }
+            let Some(peer) = SPARE.get().take() else { return ERROR };
+            let peer = peer.as_ptr();
             // As ngx_pool_cleanup_add, with its memory and ours in one.
             (&raw mut (*peer).cleanup).write(ngx_pool_cleanup_t {
                 handler: Some(cleaned),
@@ -484,8 +484,12 @@ unsafe extern "C" fn cleaned(data: *mut c_void) {
     {
         fence::guard("cleanup of a request", (), || worker.abandon(&mut peer.choice));
     }
-    // SAFETY: nobody looks at the choice after the pool's cleanup.
-    unsafe { ptr::drop_in_place(&raw mut peer.choice) };
+    // SAFETY: nobody looks at the choice after the pool's cleanup, and at the rest only nginx does,
+    // which reads on which cleanup comes next. No request begins before it has.
+    unsafe {
+        ptr::drop_in_place(&raw mut peer.choice);
+        SPARE.get().give(NonNull::from(peer));
+    }
 }
 
 #[cfg(ngx_feature = "http_ssl")]

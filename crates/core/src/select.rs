@@ -45,6 +45,11 @@ pub trait View {
         self.open(i)
     }
 
+    /// Whether some peer may be new, see [`Candidate::fresh`].
+    fn has_newcomers(&self) -> bool {
+        true
+    }
+
     /// Whether the same request tried peer `i` before.
     fn tried(&self, i: usize) -> bool;
 

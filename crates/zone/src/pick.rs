@@ -61,7 +61,8 @@ impl Worker {
     }
 
     /// The common case of [`Self::pick`], of which this much alone is worth its caller's room: the
-    /// first try of a request, while the cycle holds. `None`: it takes [`Self::pick_at_length`].
+    /// first try of a request, by the cycle or by a method that asks nothing of the request. `None`:
+    /// it takes [`Self::pick_at_length`].
     #[inline(always)]
     pub fn pick_in_turn(
         &self,
@@ -78,7 +79,9 @@ impl Worker {
         choice.upstream = Some(found);
         point!("pick.found");
         let table = up.table(self.zone())?;
-        let peer = turn::next(up, table, self.region())?;
+        let Some(peer) = turn::next(up, table, self.region()) else {
+            return self.pick_first(choice, up, &clock());
+        };
         let held = self.slot().acquire_counted(peer.at, peer.in_flight(), NO_LIMIT).ok()?;
         let Some(address) = Address::at(self.region(), peer.address()) else {
             self.slot().release(held);
@@ -86,6 +89,16 @@ impl Worker {
         };
         hold(choice, peer, held, clock().msec);
         Some(Picked { address, tries: table.tries() })
+    }
+
+    /// The first try where there is no cycle, or it was left.
+    #[inline(never)]
+    fn pick_first(&self, choice: &mut Choice, up: Up, clock: &Clock) -> Option<Picked> {
+        let table = up.table(self.zone())?;
+        if input(table.method()).is_some() {
+            return None;
+        }
+        self.pick_slowly(choice, up, table, Key::None, clock).ok()
     }
 
     /// The rest of [`Self::pick`]: any case, but the cycle is not looked at.
@@ -133,6 +146,7 @@ impl Worker {
     }
 
     /// Looks at all peers: there is no cycle, or it was left.
+    #[inline(always)]
     fn pick_slowly(
         &self,
         choice: &mut Choice,
@@ -145,7 +159,10 @@ impl Worker {
         choice.timed = is_timed(method);
         let balancer = Balancer { worker: self, up, table, method, key, clock };
         for _ in 0..RACES {
-            let (entry, peer) = balancer.search(choice)?;
+            let Some(entry) = table.entries().get(balancer.search(choice)?).map(Entry::read) else {
+                break;
+            };
+            let Some(peer) = Peer::at(self.region(), entry.peer) else { break };
             let limit = if entry.max_conns == 0 { NO_LIMIT } else { entry.max_conns };
             point!("pick.chosen");
             match self.slot().acquire_counted(peer.at, peer.in_flight(), limit) {
@@ -191,9 +208,7 @@ impl Worker {
         turn::loosen(self.zone(), up, table, clock.secs);
         // No new cycle begins while sessions come.
         set(up.loose_since(), u64::from(clock.secs));
-        let single = table.tries() <= 1;
-        let (is_young, is_ramped) = (false, false);
-        let group = Group { worker: self, entries, choice, clock, single, is_young, is_ramped };
+        let group = Group::new(self, (table, entries), choice, clock, false);
         round_robin::charge(&group, i, all().map(|entry| i64::from(entry.weight)).sum());
     }
 }

@@ -6,7 +6,7 @@ use peerage_core::select::{
     random, round_robin, spread, weights,
 };
 use peerage_core::upstream::Method;
-use peerage_shm::{AtomicU64, Ordering, Ref, count};
+use peerage_shm::{AtomicU64, Ordering, Ref, Region, count};
 
 use crate::choice::{Choice, Clock, Key, NoPeer};
 use crate::layout::{Entry, Peer, Table, Up, get, high, low};
@@ -27,29 +27,23 @@ pub(crate) struct Balancer<'a> {
 }
 
 impl Balancer<'_> {
-    /// The primary, else the backup, that the method chooses.
-    pub(crate) fn search(&self, choice: &Choice) -> Result<(Entry, Peer), NoPeer> {
+    /// The primary, else the backup, that the method chooses: which entry of the table.
+    #[inline(never)]
+    pub(crate) fn search(&self, choice: &Choice) -> Result<usize, NoPeer> {
         let Self { worker, table, .. } = *self;
         let primaries = table.primaries().min(table.entries().len());
         let (primaries, backups) = table.entries().split_at(primaries);
         let is_young = young::is_any(self.up, self.clock.msec) && self.method.ramps();
-        let group = Group {
-            worker,
-            entries: primaries,
-            choice,
-            clock: self.clock,
-            single: table.tries() <= 1,
-            is_young,
-            is_ramped: is_young,
-        };
+        let group = Group::new(worker, (table, primaries), choice, self.clock, is_young);
         if let Some(i) = self.of_any(&group, Self::of_primaries) {
-            return group.at(i);
+            return Ok(i);
         }
         if table.entries().is_empty() {
             return Err(NoPeer::NoServers);
         }
         let group = Group { entries: backups, ..group };
-        group.at(self.of_any(&group, Self::of_backups).ok_or(NoPeer::AllUnavailable)?)
+        let chosen = self.of_any(&group, Self::of_backups).ok_or(NoPeer::AllUnavailable)?;
+        Ok(primaries.len() + chosen)
     }
 
     /// Chooses; where only peers that ramp up are left, of these.
@@ -198,29 +192,51 @@ impl Balancer<'_> {
 /// The primaries or the backups of a table, as one request sees them.
 #[derive(Clone, Copy)]
 pub(crate) struct Group<'a> {
-    pub(crate) worker: &'a Worker,
-    pub(crate) entries: &'static [[AtomicU64; Entry::WORDS]],
-    pub(crate) choice: &'a Choice,
-    pub(crate) clock: &'a Clock,
+    worker: &'a Worker,
+    region: Region,
+    entries: &'static [[AtomicU64; Entry::WORDS]],
+    choice: &'a Choice,
+    clock: &'a Clock,
+    /// The first try of a request, and no peer is young.
+    is_plain: bool,
     /// Nobody else could serve: failures bar nobody.
-    pub(crate) single: bool,
+    single: bool,
     /// Some peer may ramp up or be new.
-    pub(crate) is_young: bool,
+    is_young: bool,
     /// Peers that ramp up take part only now and then.
-    pub(crate) is_ramped: bool,
+    is_ramped: bool,
 }
 
-impl Group<'_> {
+impl<'a> Group<'a> {
+    /// Entries of a table.
     #[inline]
-    fn at(&self, i: usize) -> Result<(Entry, Peer), NoPeer> {
-        let (entry, peer) = self.look(i).ok_or(NoPeer::AllUnavailable)?;
-        Ok((entry, peer))
+    pub(crate) fn new(
+        worker: &'a Worker,
+        (table, entries): (Table, &'static [[AtomicU64; Entry::WORDS]]),
+        choice: &'a Choice,
+        clock: &'a Clock,
+        is_young: bool,
+    ) -> Self {
+        let is_plain = choice.is_first() && !is_young;
+        let single = table.tries() <= 1;
+        let region = *worker.region();
+        Self {
+            worker,
+            region,
+            entries,
+            choice,
+            clock,
+            is_plain,
+            single,
+            is_young,
+            is_ramped: is_young,
+        }
     }
 
     #[inline(always)]
     fn look(&self, i: usize) -> Option<(Entry, Peer)> {
         let entry = Entry::read(self.entries.get(i)?);
-        Some((entry, Peer::at(self.worker.region(), entry.peer)?))
+        Some((entry, Peer::at(&self.region, entry.peer)?))
     }
 
     /// What the peer's average time counts for.
@@ -237,8 +253,30 @@ impl Group<'_> {
         1 + (first + 1..self.entries.len()).take_while(|&i| order(i) == of).count()
     }
 
-    /// Whether a peer that ramps up takes part this time.
+    /// Whether failures bar a peer.
     #[cold]
+    fn is_barred(&self, i: usize) -> bool {
+        let bars =
+            |(entry, peer): (Entry, Peer)| passive(peer).barred(entry.rules(), self.clock.secs);
+        !self.single && self.look(i).is_some_and(bars)
+    }
+
+    /// Whether this request may go to an open peer: how new the peer is.
+    #[cold]
+    fn admits(&self, i: usize) -> Option<u32> {
+        let (entry, peer) = self.look(i)?;
+        // The only one is tried again after a kept connection turned out closed, as in nginx.
+        if !self.choice.is_first() && !self.single && self.choice.tried(peer.uid()) {
+            return None;
+        }
+        if self.is_ramped && entry.slow_start != 0 && !self.takes_part(entry, peer) {
+            return None;
+        }
+        let start = || get(peer.start());
+        Some(if self.is_young { ramp::freshness(start(), self.clock.msec) } else { 0 })
+    }
+
+    /// Whether a peer that ramps up takes part this time.
     fn takes_part(&self, entry: Entry, peer: Peer) -> bool {
         let (start, now) = (get(peer.start()), self.clock.msec);
         ramp::takes_part(start, now, entry.ramp_ms(), self.worker.random())
@@ -253,39 +291,29 @@ impl View for Group<'_> {
 
     #[inline(always)]
     fn open(&self, i: usize) -> Option<Candidate<'_>> {
-        let entry = Entry::read(self.entries.get(i)?);
-        if !entry.open {
-            return None;
-        }
-        let peer = Peer::at(self.worker.region(), entry.peer)?;
-        let passive = passive(peer);
-        if passive.fails != 0 && !self.single && passive.barred(entry.rules(), self.clock.secs) {
+        let entry = Entry::brief(self.entries.get(i)?)?;
+        let peer = Peer::at(&self.region, entry.peer)?;
+        if passive(peer).fails != 0 && self.is_barred(i) {
             return None;
         }
         let active = count(get(peer.in_flight()));
         if entry.max_conns != 0 && active >= entry.max_conns {
             return None;
         }
-        // The only one is tried again after a kept connection turned out closed, as in nginx.
-        if !self.choice.is_first() && !self.single && self.choice.tried(peer.uid()) {
-            return None;
-        }
-        if self.is_ramped && entry.slow_start != 0 && !self.takes_part(entry, peer) {
-            return None;
-        }
-        let now = self.clock.msec;
+        let fresh = if self.is_plain { 0 } else { self.admits(i)? };
         Some(Candidate {
             weight: i64::from(entry.weight),
             current: Level::new(peer.current()),
             effective: Level::new(peer.effective()),
             active,
-            fresh: if self.is_young { ramp::freshness(get(peer.start()), now) } else { 0 },
+            fresh,
         })
     }
 
     #[inline(always)]
     fn again(&self, i: usize) -> Option<Candidate<'_>> {
-        let (entry, peer) = self.look(i)?;
+        let entry = Entry::brief(self.entries.get(i)?)?;
+        let peer = Peer::at(&self.region, entry.peer)?;
         Some(Candidate {
             weight: i64::from(entry.weight),
             current: Level::new(peer.current()),
@@ -293,6 +321,11 @@ impl View for Group<'_> {
             active: 0,
             fresh: 0,
         })
+    }
+
+    #[inline]
+    fn has_newcomers(&self) -> bool {
+        self.is_young
     }
 
     fn tried(&self, i: usize) -> bool {

@@ -1,7 +1,9 @@
 //! The peer with the least cost for its weight; what `least_conn` and `least_time` share.
 
+use std::cmp::Ordering;
+
 use super::ramp::WHOLE;
-use super::{Candidate, Level, View, round_robin};
+use super::{Candidate, Level, View};
 
 /// Chooses the open peer whose cost, over its weight, is the least.
 ///
@@ -16,7 +18,7 @@ pub(super) fn pick<V: View>(
 ) -> Option<usize> {
     let own = |i, peer: &Candidate<'_>| cost(i, busy(peer));
     let first = scan(view, start, own)?;
-    if !first.fresh {
+    if !view.has_newcomers() {
         return first.choose(view);
     }
     among_newcomers(view, start, cost, first)
@@ -58,14 +60,13 @@ fn busy(peer: &Candidate<'_>) -> u64 {
 
 /// What a look at all peers found.
 struct Best {
+    /// `usize::MAX` while there is none.
     at: usize,
     /// In a small group: which peers are as good, a bit each.
     equal: u64,
     /// Its cost and its weight.
     least: u64,
     its: u64,
-    /// A newcomer was seen.
-    fresh: bool,
 }
 
 impl Best {
@@ -79,15 +80,13 @@ impl Best {
     ) -> bool {
         let Some(peer) = view.open(i) else { return false };
         let weight = peer.weight.unsigned_abs();
-        self.fresh |= peer.fresh != 0;
         let cost = cost(i, &peer);
-        let one = u128::from(cost) * u128::from(self.its);
-        let other = u128::from(self.least) * u128::from(weight);
+        let order = compare((cost, weight), (self.least, self.its));
         // Only the bits of a small group are looked at.
         let bit = 1 << (i & 63);
-        if self.at == usize::MAX || one < other {
+        if self.at == usize::MAX || order.is_lt() {
             (self.at, self.least, self.its, self.equal) = (i, cost, weight, bit);
-        } else if one == other {
+        } else if order.is_eq() {
             self.equal |= bit;
         }
         // It is the first of those that cost nothing.
@@ -98,19 +97,44 @@ impl Best {
     #[inline]
     fn choose<V: View>(&self, view: &V) -> Option<usize> {
         let mut rest = self.equal;
-        if rest.count_ones() < 2 {
+        if rest & rest.wrapping_sub(1) == 0 {
             return Some(self.at);
         }
-        let equal = std::iter::from_fn(|| {
+        // As `round_robin`, but without the price of an atomic step for each: one that gets lost
+        // between workers makes one of equally good choices another one, and the levels even out by
+        // themselves.
+        let mut best: Option<(usize, Level<'_>)> = None;
+        let (mut top, mut total) = (i64::MIN, 0);
+        while rest != 0 {
             let i = rest.trailing_zeros() as usize;
-            rest &= rest.wrapping_sub(1);
-            (i < 64).then_some(i)
-        });
-        // Without the price of an atomic step for each: one that gets lost between workers makes
-        // one of equally good choices another one, and the levels even out by themselves.
-        let shift = |level: Level<'_>, seen: i64, step| level.store(seen.wrapping_add(step));
-        round_robin::among(equal.filter_map(|i| Some((i, view.again(i)?))), shift)
+            rest &= rest - 1;
+            let Some(peer) = view.again(i) else { continue };
+            let effective = peer.effective.load();
+            if effective < peer.weight {
+                peer.effective.raise(effective);
+            }
+            total += effective;
+            let level = peer.current.load().wrapping_add(effective);
+            peer.current.store(level);
+            if level > top {
+                (best, top) = (Some((i, peer.current)), level);
+            }
+        }
+        let (i, level) = best?;
+        level.store(top.wrapping_sub(total));
+        Some(i)
     }
+}
+
+/// Compares costs over weights.
+#[inline(always)]
+fn compare(one: (u64, u64), other: (u64, u64)) -> Ordering {
+    const SMALL: u64 = 1 << 47;
+    // Weights are below 2^16.
+    if (one.0 | other.0) < SMALL {
+        return (one.0 * other.1).cmp(&(other.0 * one.1));
+    }
+    (u128::from(one.0) * u128::from(other.1)).cmp(&(u128::from(other.0) * u128::from(one.1)))
 }
 
 #[inline]
@@ -119,17 +143,20 @@ fn scan<V: View>(
     start: Option<usize>,
     cost: impl Fn(usize, &Candidate<'_>) -> u64,
 ) -> Option<Best> {
-    let mut best = Best { at: usize::MAX, equal: 0, least: 0, its: 0, fresh: false };
-    if let Some(from) = start {
-        for i in (from..view.len()).chain(0..from.min(view.len())) {
-            if best.look(view, i, &cost) {
-                break;
+    let mut best = Best { at: usize::MAX, equal: 0, least: 0, its: 0 };
+    match start {
+        None => {
+            for i in 0..view.len() {
+                best.look(view, i, &cost);
             }
         }
-        best.equal = 0;
-    } else {
-        for i in 0..view.len() {
-            best.look(view, i, &cost);
+        Some(from) => {
+            for i in (from..view.len()).chain(0..from.min(view.len())) {
+                if best.look(view, i, &cost) {
+                    break;
+                }
+            }
+            best.equal = 0;
         }
     }
     (best.at != usize::MAX).then_some(best)

@@ -9,43 +9,31 @@ use super::{Candidate, Level, View};
 /// Chooses a peer, or none when no peer is open. Looks at every peer of the group.
 #[inline]
 pub fn pick<V: View>(view: &V) -> Option<usize> {
-    let all = (0..view.len()).filter_map(|i| Some((i, view.open(i)?)));
-    among(all, |level, _, step| {
-        level.shift(step);
-    })
-}
-
-/// The same among these peers of a group. `shift` moves a level that was at a value by a step.
-#[inline]
-pub(super) fn among<'a>(
-    peers: impl Iterator<Item = (usize, Candidate<'a>)>,
-    shift: impl Fn(Level<'a>, i64, i64),
-) -> Option<usize> {
-    // The richest so far, its level as it was, and what it gains. It is moved once: by what it
+    // The richest so far, its level, and what it gains. It is moved once: by what it
     // gains, or by what it pays as well.
-    let mut best: Option<(usize, Level<'_>, i64, i64)> = None;
+    let mut best: Option<(usize, Level<'_>, i64)> = None;
     let mut top = 0;
     let mut total = 0;
-    for (i, peer) in peers {
+    for i in 0..view.len() {
+        let Some(peer) = view.open(i) else { continue };
         // As ngx_http_upstream_get_peer: a peer that failed wins its weight back step by step.
         let effective = peer.effective.load();
         total += effective;
         if effective < peer.weight {
             peer.effective.raise(effective);
         }
-        let seen = peer.current.load();
-        let current = seen.wrapping_add(effective);
-        let mut poorer = Some((i, peer.current, seen, effective));
+        let current = peer.current.load().wrapping_add(effective);
+        let mut poorer = Some((i, peer.current, effective));
         if best.is_none() || current > top {
             top = current;
             std::mem::swap(&mut best, &mut poorer);
         }
-        if let Some((_, level, seen, gain)) = poorer {
-            shift(level, seen, gain);
+        if let Some((_, level, gain)) = poorer {
+            level.shift(gain);
         }
     }
-    let (i, level, seen, gain) = best?;
-    shift(level, seen, gain - total);
+    let (i, level, gain) = best?;
+    level.shift(gain - total);
     Some(i)
 }
 

@@ -53,6 +53,9 @@ impl View for Group {
             fresh: self.fresh[i],
         })
     }
+    fn has_newcomers(&self) -> bool {
+        self.fresh.iter().any(|&fresh| fresh != 0)
+    }
     fn tried(&self, i: usize) -> bool {
         self.tried[i]
     }

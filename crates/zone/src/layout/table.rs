@@ -205,6 +205,14 @@ pub(crate) struct Entry {
     pub(crate) host: u32,
 }
 
+/// What a look at all peers wants of an open one: a few words less to read.
+#[derive(Clone, Copy)]
+pub(crate) struct Brief {
+    pub(crate) peer: Ref,
+    pub(crate) weight: u16,
+    pub(crate) max_conns: u32,
+}
+
 impl Entry {
     pub(crate) const WORDS: usize = 4;
     const OPEN: u64 = 1 << 63;
@@ -250,6 +258,15 @@ impl Entry {
             order: high(w3) & !(Self::BOUND | Self::ROUTED),
             host: low(w3),
         }
+    }
+
+    /// The part of it that says whether and how much its peer is chosen.
+    #[inline]
+    pub(crate) fn brief(words: &[AtomicU64; Self::WORDS]) -> Option<Brief> {
+        let [w0, w1, w2] = [get(&words[0]), get(&words[1]), get(&words[2])];
+        let peer = Ref::from_raw(high(w0));
+        let brief = Brief { peer, weight: (w1 >> 32) as u16, max_conns: high(w2) };
+        (w1 & Self::OPEN != 0).then_some(brief)
     }
 
     pub(crate) fn cold(self) -> Blob {
