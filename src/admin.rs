@@ -7,6 +7,7 @@
 mod answer;
 mod batch;
 pub(crate) mod build;
+pub(crate) mod doors;
 mod durably;
 mod events;
 mod export;
@@ -33,7 +34,7 @@ use peerage_zone::Op;
 
 use self::batch::What;
 use self::guard::Guard;
-use crate::conf::{Api, Write, Zone};
+use crate::conf::{Write, Zone};
 use crate::ffi::body::BodyError;
 use crate::ffi::conf;
 use crate::ffi::output::Answer;
@@ -82,15 +83,8 @@ fn ask(r: Request<'_>) -> Result<Asked, Problem> {
     let path = route::after_location(r.unparsed_uri(), r.uri(), r.location(), slashes)?;
     let Routed { call, zone, dry_run } =
         route::route(Http::parse(r.method()), path, r.args(), mode)?;
-    if call.is_write() {
-        let site = Site {
-            origin: r.header("Origin"),
-            fetch_site: r.header("Sec-Fetch-Site"),
-            host: r.header("Host"),
-        };
-        if !site.may_write(&api.origins) {
-            return Err(Problem::new(Code::CrossSite, "a page of another site sent this"));
-        }
+    if call.is_write() && !from_here(r, &api.origins) {
+        return Err(Problem::new(Code::CrossSite, "a page of another site sent this"));
     }
     let zone = match &call {
         Call::Root | Call::OpenApi => None,
@@ -98,8 +92,8 @@ fn ask(r: Request<'_>) -> Result<Asked, Problem> {
         Call::ZoneReport { zone }
         | Call::Flush { zone }
         | Call::Export { zone }
-        | Call::Import { zone, .. } => Some(named_zone(r, api, zone)?),
-        _ => Some(one_zone(r, api, zone.as_deref())?),
+        | Call::Import { zone, .. } => Some(named_zone(r, api.zone(), zone)?),
+        _ => Some(one_zone(r, api.zone(), zone.as_deref())?),
     };
     let max = body_max(&call);
     if call.has_body() && r.content_length().is_some_and(|length| length > max as u64) {
@@ -130,13 +124,7 @@ fn task_of(
     body: Result<Vec<u8>, BodyError>,
 ) -> Result<Box<dyn Task>, Problem> {
     let Asked { call, mode, zone, dry_run } = asked;
-    let body = body.map_err(|error| match error {
-        BodyError::TooLarge => too_large(body_max(&call)),
-        BodyError::File(error) => {
-            log!(Crit, "cannot read a request's body: {error}");
-            Problem::new(Code::Internal, "the body cannot be read")
-        }
-    })?;
+    let body = body_of(body, body_max(&call))?;
     let Some(zone) = zone else {
         return Ok(Box::new(Ready(Some(match call {
             Call::OpenApi => report::document(),
@@ -207,14 +195,35 @@ fn actor(r: Request<'_>) -> Actor {
     Actor::new(&by, &from)
 }
 
+/// Whether a write comes from no page of another site, but for those of `origins`.
+fn from_here(r: Request<'_>, origins: &[String]) -> bool {
+    let site = Site {
+        origin: r.header("Origin"),
+        fetch_site: r.header("Sec-Fetch-Site"),
+        host: r.header("Host"),
+    };
+    site.may_write(origins)
+}
+
+/// The body that was read, of at most `max` bytes.
+fn body_of(body: Result<Vec<u8>, BodyError>, max: usize) -> Result<Vec<u8>, Problem> {
+    body.map_err(|error| match error {
+        BodyError::TooLarge => too_large(max),
+        BodyError::File(error) => {
+            log!(Crit, "cannot read a request's body: {error}");
+            Problem::new(Code::Internal, "the body cannot be read")
+        }
+    })
+}
+
 /// The zone that the location is bound to.
 fn bound_zone(r: Request<'_>) -> Option<&Rc<Zone>> {
     conf::loc(r).api().and_then(|api| api.zone())
 }
 
 /// The zone of a path.
-fn named_zone(r: Request<'_>, api: &Api, name: &str) -> Result<Rc<Zone>, Problem> {
-    let found = match api.zone() {
+fn named_zone(r: Request<'_>, bound: Option<&Rc<Zone>>, name: &str) -> Result<Rc<Zone>, Problem> {
+    let found = match bound {
         Some(zone) => (zone.name == name).then(|| Rc::clone(zone)),
         None => conf::main(r).zone(name),
     };
@@ -222,11 +231,15 @@ fn named_zone(r: Request<'_>, api: &Api, name: &str) -> Result<Rc<Zone>, Problem
 }
 
 /// The zone that the query names, or that the location is bound to, or the only one.
-fn one_zone(r: Request<'_>, api: &Api, name: Option<&str>) -> Result<Rc<Zone>, Problem> {
+fn one_zone(
+    r: Request<'_>,
+    bound: Option<&Rc<Zone>>,
+    name: Option<&str>,
+) -> Result<Rc<Zone>, Problem> {
     if let Some(name) = name {
-        return named_zone(r, api, name);
+        return named_zone(r, bound, name);
     }
-    if let Some(zone) = api.zone() {
+    if let Some(zone) = bound {
         return Ok(Rc::clone(zone));
     }
     let zones = conf::main(r).zones();

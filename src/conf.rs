@@ -5,6 +5,7 @@
 
 pub(crate) mod api;
 pub(crate) mod block;
+pub(crate) mod door;
 pub(crate) mod log;
 pub(crate) mod words;
 pub(crate) mod zone;
@@ -17,6 +18,7 @@ use peerage_core::declare::DeclaredUpstream;
 
 pub(crate) use api::Api;
 pub(crate) use block::{Block, finish as finish_block};
+pub(crate) use door::Door;
 pub(crate) use peerage_core::api::route::WriteMode as Write;
 pub(crate) use zone::Zone;
 
@@ -34,6 +36,7 @@ pub(crate) struct Main {
     /// The first block that names an upstream, by [`key`].
     named: RefCell<BTreeMap<String, Rc<Block>>>,
     apis: RefCell<Vec<Rc<Api>>>,
+    doors: RefCell<Vec<Rc<Door>>>,
     log: OnceCell<Rc<File>>,
     resolver: OnceCell<Resolver>,
     _counted: Counted,
@@ -71,6 +74,7 @@ pub(crate) struct Srv {
 #[derive(Default)]
 pub(crate) struct Loc {
     api: OnceCell<Rc<Api>>,
+    door: OnceCell<Rc<Door>>,
 }
 
 impl Main {
@@ -136,6 +140,20 @@ impl Loc {
     pub(crate) fn api(&self) -> Option<&Rc<Api>> {
         self.api.get()
     }
+
+    /// The zone that the API or the door is bound to.
+    pub(crate) fn zone(&self) -> Option<&Rc<Zone>> {
+        match (self.api(), self.door()) {
+            (Some(api), _) => api.zone(),
+            (None, Some(door)) => door.zone(),
+            (None, None) => None,
+        }
+    }
+
+    /// The door of another system that is here.
+    pub(crate) fn door(&self) -> Option<&Rc<Door>> {
+        self.door.get()
+    }
 }
 
 /// Checks what only shows when all of http{} is read.
@@ -156,6 +174,9 @@ pub(crate) fn finish(cf: &Conf<'_>) -> Result<(), ()> {
     for api in main.apis.borrow().iter() {
         api.resolve(cf)?;
     }
+    for door in main.doors.borrow().iter() {
+        door.resolve(cf)?;
+    }
     if let Some(resolver) = cf.resolver() {
         // Set once: the configuration is finished once.
         let _ = main.resolver.set(resolver);
@@ -163,14 +184,20 @@ pub(crate) fn finish(cf: &Conf<'_>) -> Result<(), ()> {
     Ok(())
 }
 
-/// Lets the API of a location answer inside its `limit_except`, where nginx runs no handler
-/// otherwise.
+/// Lets the API of a location, or another door, answer inside its `limit_except`, where nginx runs
+/// no handler otherwise.
 pub(crate) fn inherit(parent: &Loc, location: &Location<'_>) {
-    if location.is_limit_except()
-        && !location.has_handler()
-        && let Some(api) = parent.api.get()
+    if !location.is_limit_except() || location.has_handler() {
+        return;
+    }
+    if let Some(api) = parent.api.get()
         && location.loc.api.set(Rc::clone(api)).is_ok()
     {
         location.serve_api();
+    }
+    if let Some(door) = parent.door.get()
+        && location.loc.door.set(Rc::clone(door)).is_ok()
+    {
+        location.serve_door();
     }
 }

@@ -133,7 +133,7 @@ fn text(which: Variable, r: Request<'_>, out: &mut Vec<u8>) -> bool {
 /// one there is.
 fn revision(r: Request<'_>, out: &mut Vec<u8>) -> bool {
     let of_block = || peer::of(r).and_then(|peer| peer.block().zone().cloned());
-    let of_api = || conf::loc(r).api().and_then(|api| api.zone().cloned());
+    let of_api = || conf::loc(r).zone().cloned();
     let only = || {
         let zones = conf::main(r).zones();
         if zones.len() == 1 { zones.into_iter().next() } else { None }

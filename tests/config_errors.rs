@@ -339,13 +339,62 @@ fn locations_of_the_api() {
         ),
         ("peerage_api;", "\"peerage_api\" directive is not allowed here"),
     ];
+    in_a_server(&cases);
+}
+
+#[test]
+fn doors_of_other_systems() {
+    in_a_server(&[
+        (
+            "location / { peerage_dyups write=on; }",
+            "invalid parameter \"write=on\" in \"peerage_dyups\"",
+        ),
+        ("location / { peerage_dyups zone=; }", "invalid parameter \"zone=\" in \"peerage_dyups\""),
+        ("location / { peerage_update main; }", "invalid parameter \"main\" in \"peerage_update\""),
+        ("location / { peerage_update zone=main zone=main; }", "duplicate parameter \"zone\""),
+        (
+            "location / { peerage_dyups zone=none; }",
+            "unknown peerage zone \"none\" in \"peerage_dyups\" directive",
+        ),
+        (
+            "location / { peerage_update zone=none; }",
+            "unknown peerage zone \"none\" in \"peerage_update\" directive",
+        ),
+        (
+            "location / { peerage_dyups; peerage_dyups; }",
+            "\"peerage_dyups\" directive is duplicate",
+        ),
+        (
+            "location / { peerage_dyups; peerage_update; }",
+            "\"peerage_update\" directive conflicts with \"peerage_dyups\"",
+        ),
+        (
+            "location / { peerage_api; peerage_update; }",
+            "\"peerage_update\" directive conflicts with \"peerage_api\"",
+        ),
+        (
+            "location / { peerage_dyups; peerage_api; }",
+            "\"peerage_api\" directive conflicts with \"peerage_dyups\"",
+        ),
+        (
+            "location ~ ^/d { peerage_dyups; }",
+            "\"peerage_dyups\" directive is not allowed in the regex location \"^/d\"",
+        ),
+        (
+            "location @d { peerage_dyups; }",
+            "\"peerage_dyups\" directive is not allowed in the named location \"@d\"",
+        ),
+        ("peerage_update;", "\"peerage_update\" directive is not allowed here"),
+    ]);
+}
+
+/// The same of texts inside a server{}.
+#[track_caller]
+fn in_a_server(cases: &[(&str, &str)]) {
     let servers: Vec<String> =
         cases.iter().map(|(text, _)| format!("server {{ listen {{web}}; {text} }}")).collect();
-    let cases: Vec<(&str, &str)> = servers
-        .iter()
-        .zip(&cases)
-        .map(|(text, (_, expected))| (text.as_str(), *expected))
-        .collect();
+    let cases: Vec<(&str, &str)> =
+        servers.iter().zip(cases).map(|(text, (_, expected))| (text.as_str(), *expected)).collect();
     refused(ZONE, &cases);
 }
 

@@ -302,7 +302,8 @@ fn a_panic_in_a_callback_is_an_alert_and_an_error_and_the_worker_lives() {
         .http(
             "peerage_zone main 1m;
              upstream app { peerage main; server {b1}; server {b2}; keepalive 2; }
-             server { listen {web}; location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection ''; } }",
+             server { listen {web}; location / { proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection ''; }
+                 location /dyups/ { peerage_dyups; } }",
         )
         .with_api("write=on")
         .allow("peerage: panic in ")
@@ -312,16 +313,19 @@ fn a_panic_in_a_callback_is_an_alert_and_an_error_and_the_worker_lives() {
     let worker = nginx.worker_pids();
     let panic = |request: Request, name: &str| request.header("Peerage-Panic", name);
     let down = "/api/v1/upstreams/app/servers/id:1/down";
+    let dyups = Request::post("/dyups/upstream/app").body("server 10.0.0.1;");
     for turn in 1..=10 {
         for request in [Request::get("/api/v1/upstreams"), Request::post(down)] {
             assert_eq!(panic(request, "api").send(nginx.addr("api")).unwrap().status, 500);
         }
+        let door = panic(dyups.clone(), "door").send(nginx.web()).unwrap();
+        assert_eq!(door.status, 500);
         for (callback, status) in [("init", 500), ("get", 502), ("free", 200)] {
             let reply = panic(Request::get("/"), callback).send(nginx.web()).unwrap();
             assert_eq!(reply.status, status, "{callback}");
         }
         let alerts = nginx.error_log().matches("[alert]").count();
-        assert_eq!(alerts, turn * 5, "each is said once");
+        assert_eq!(alerts, turn * 6, "each is said once");
         hit(nginx.web(), "/", 4).all_ok();
     }
     let log = nginx.error_log();

@@ -2,7 +2,7 @@
 
 use peerage_core::api::error::{CONTENT_TYPE, Problem};
 
-use crate::ffi::output::{Answer, Producer};
+use crate::ffi::output::{Answer, Producer, Step};
 
 /// An answer with a JSON body.
 pub(super) fn json(status: u16, body: Box<dyn Producer>) -> Answer {
@@ -27,7 +27,21 @@ pub(super) fn problem(problem: &Problem) -> Answer {
         status: problem.status(),
         content_type: CONTENT_TYPE,
         headers,
-        body: Box::new(problem.to_bytes()),
+        body: Box::new(Said(problem.clone())),
+    }
+}
+
+/// A problem as the API says it.
+struct Said(Problem);
+
+impl Producer for Said {
+    fn fill(&mut self, out: &mut Vec<u8>) -> Step {
+        out.append(&mut self.0.to_bytes());
+        Step::End
+    }
+
+    fn problem(&self) -> Option<&Problem> {
+        Some(&self.0)
     }
 }
 

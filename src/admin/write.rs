@@ -31,6 +31,8 @@ pub(super) struct Write {
     change: Change,
     actor: Actor,
     guard: Guard,
+    /// More for the log.
+    note: Option<String>,
     stage: Stage,
 }
 
@@ -59,7 +61,14 @@ impl Write {
         actor: Actor,
         guard: Guard,
     ) -> Self {
-        Self { zone, name, change, actor, guard, stage: Stage::Trying { since: timer::now() } }
+        let stage = Stage::Trying { since: timer::now() };
+        Self { zone, name, change, actor, guard, note: None, stage }
+    }
+
+    /// Has the line in the log say this too.
+    pub(super) fn noting(mut self, note: String) -> Self {
+        self.note = Some(note);
+        self
     }
 
     fn attempt(&mut self, r: Request<'_>, since: u64) -> Turn {
@@ -220,7 +229,8 @@ impl Write {
             (_, Some(server)) => format!("server \"{}\" is set by \"{by}\"", server.addr),
             _ => format!("set by \"{by}\""),
         };
-        format!("{text}, upstream \"{name}\"")
+        let note = self.note.as_ref().map_or_else(String::new, |note| format!(", {note}"));
+        format!("{text}{note}, upstream \"{name}\"")
     }
 }
 

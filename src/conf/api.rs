@@ -51,6 +51,9 @@ pub(crate) fn set(cf: &Conf<'_>) -> Result<(), Refused> {
     if location.loc.api.get().is_some() {
         return Err(words::duplicate(DIRECTIVE));
     }
+    if let Some(door) = location.loc.door.get() {
+        return Err(words::conflict(DIRECTIVE, door.directive()));
+    }
     if location.is_named() || location.is_regex() {
         let kind = if location.is_named() { "named" } else { "regex" };
         return Err(Refused::because(format!(

@@ -34,6 +34,11 @@ pub(crate) fn duplicate(directive: &str) -> Refused {
     Refused::because(format!("\"{directive}\" directive is duplicate"))
 }
 
+/// Another directive that answers here.
+pub(crate) fn conflict(directive: &str, other: &str) -> Refused {
+    Refused::because(format!("\"{directive}\" directive conflicts with \"{other}\""))
+}
+
 /// What the model says about a server's words.
 pub(crate) fn refused(directive: &str, error: &DeclareError) -> Refused {
     match error {

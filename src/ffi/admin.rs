@@ -1,4 +1,4 @@
-//! The API as a content handler.
+//! The API and the doors of other systems as content handlers.
 
 use nginx_sys::{NGX_HTTP_INTERNAL_SERVER_ERROR, ngx_http_request_t, ngx_int_t};
 
@@ -14,5 +14,18 @@ callback! {
         #[cfg(feature = "panic")]
         super::faults::panic_on_demand(r, "api");
         crate::admin::handle(r)
+    }
+}
+
+callback! {
+    /// nginx calls it for a request in a location with `peerage_dyups` or `peerage_update`.
+    pub(super) fn door(r: *mut ngx_http_request_t) -> ngx_int_t,
+    or NGX_HTTP_INTERNAL_SERVER_ERROR as ngx_int_t;
+    {
+        // SAFETY: nginx calls with a living request.
+        let r = unsafe { Request::from_raw(r) };
+        #[cfg(feature = "panic")]
+        super::faults::panic_on_demand(r, "door");
+        crate::admin::doors::handle(r)
     }
 }

@@ -357,6 +357,12 @@ impl Location<'_> {
         // SAFETY: only the thread that reads the configuration touches it.
         unsafe { (*self.clcf.as_ptr()).handler = Some(admin::handler) };
     }
+
+    /// Lets the door of another system answer here.
+    pub(crate) fn serve_door(&self) {
+        // SAFETY: as in `serve_api`.
+        unsafe { (*self.clcf.as_ptr()).handler = Some(admin::door) };
+    }
 }
 
 /// The module's part of the location that a request is in.

@@ -13,6 +13,7 @@ use nginx_sys::{
     ngx_http_request_t, ngx_http_send_header, ngx_int_t, ngx_list_push, ngx_pcalloc, ngx_pnalloc,
     ngx_str_t, ngx_table_elt_t, ngx_uint_t, off_t,
 };
+use peerage_core::api::error::Problem;
 
 use super::bits;
 use super::request::Request;
@@ -37,6 +38,11 @@ pub(crate) trait Producer {
     /// Whether it goes on until the client goes away: an exiting worker cuts it off.
     fn is_endless(&self) -> bool {
         false
+    }
+
+    /// What went wrong, for who says it in other words.
+    fn problem(&self) -> Option<&Problem> {
+        None
     }
 }
 

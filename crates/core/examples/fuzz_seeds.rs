@@ -46,6 +46,7 @@ fn main() -> Result<()> {
     write(&dir, "query", &queries, |query| (*query).into())?;
     write(&dir, "query-more", QUERIES, |query| (*query).into())?;
     write(&dir, "directive", WORDS, |words| (*words).into())?;
+    write(&dir, "door", DOORS, |text| (*text).into())?;
 
     let (mut upstream, hosts) = (upstream(), hosts());
     let mut export = Vec::new();
@@ -202,4 +203,12 @@ const WORDS: &[&str] = &[
     "16m",
     "dc1~App:web@a-b_c\nApp",
     "app-*-?\napp-x-y",
+];
+
+const DOORS: &[&str] = &[
+    "POST /upstream/dyhost\nserver 127.0.0.1:8089;server 127.0.0.1:8088;",
+    "POST /upstream/a%2Db\nleast_conn; # all\nserver 10.0.0.1 weight=3 max_fails=2 fail_timeout=1m backup;\nserver unix:/run/a down;",
+    "GET /upstream/app\nhash '$uri \\'x\\'' consistent; keepalive 8; check_http_send \"GET / HTTP/1.0\\r\\n\";\nserver App.Example. label=rack:a route=r;",
+    "DELETE /upstream/app?force=1\nrandom two least_conn; server [::1]:80 drain; server ${x};",
+    "GET /list?zone=main\n{\"service\":\"hr\",\"peers\":[\"10.0.1.5:8080\",\"10.0.1.6\"]}",
 ];

@@ -32,6 +32,17 @@ pub enum Change {
         /// What is stated.
         body: UpstreamBody,
     },
+    /// States which servers there are; creates the upstream where absent.
+    ///
+    /// Of the settings, and of servers that stay, only what is named changes. An admin state that
+    /// stands already stays with its reason and author.
+    SetServers {
+        /// What is stated; no servers are none.
+        body: UpstreamBody,
+        /// The reason by which who states it knows what it took down itself: a server that is so
+        /// and is named without an admin state is up again.
+        own: Option<&'static str>,
+    },
     /// Alters settings that are named.
     PatchUpstream {
         /// What is named.
@@ -96,7 +107,7 @@ impl Change {
     /// Tells whether it creates what it is about: a 201.
     pub fn creates(&self, current: Option<&Upstream>) -> bool {
         match self {
-            Self::PutUpstream { .. } => current.is_none(),
+            Self::PutUpstream { .. } | Self::SetServers { .. } => current.is_none(),
             Self::PutServer { sel, .. } => current.is_some_and(|c| c.find(sel).is_none()),
             _ => false,
         }
@@ -110,6 +121,7 @@ impl Change {
             | Self::DeleteServer { sel }
             | Self::Admin { sel, .. } => Some(sel),
             Self::PutUpstream { .. }
+            | Self::SetServers { .. }
             | Self::PatchUpstream { .. }
             | Self::DeleteUpstream { .. }
             | Self::ExpireTtl { .. }
@@ -295,6 +307,7 @@ pub fn apply(
 ) -> Result<Applied, ChangeError> {
     match change {
         Change::PutUpstream { body } => put::upstream(current, name, body, ctx),
+        Change::SetServers { body, own } => put::set_servers(current, name, body, *own, ctx),
         Change::PatchUpstream { body } => Ok(put::patch_upstream(there(current, name)?, body, ctx)),
         Change::DeleteUpstream { force } => {
             there(current, name)?;

@@ -18,6 +18,7 @@ pub mod crc;
 pub mod damage;
 pub mod declare;
 pub mod diff;
+pub mod doors;
 pub mod event;
 pub mod field;
 pub mod host;

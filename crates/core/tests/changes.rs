@@ -5,6 +5,7 @@ mod support;
 use peerage_core::addr::ServerAddr;
 use peerage_core::api::error::Code;
 use peerage_core::change::Change;
+use peerage_core::doors::{dyups, update};
 use peerage_core::server::{AdminState, Limits, Origin};
 use peerage_core::upstream::{Defaults, Method};
 use proptest::prelude::*;
@@ -549,4 +550,72 @@ fn an_answer_of_the_resolver_is_no_change_of_what_is_wanted() {
     // Gone while it was asked for.
     assert!(world.call(&format!("DELETE {APP}/servers/app.example"), ""));
     assert!(!world.resolve("app.example", &["10.1.0.7"]));
+}
+
+/// What the doors of other systems make of a body.
+fn posted(text: &str) -> Change {
+    dyups::read(text.as_bytes()).unwrap().change
+}
+
+fn peers(list: &str) -> Change {
+    update::read(format!(r#"{{"service":"app","peers":[{list}]}}"#).as_bytes()).unwrap().1
+}
+
+#[test]
+fn a_set_that_names_addresses_alone_leaves_those_that_stay_as_they_are() {
+    let mut world = World::with(3);
+    let body = r#"{"weight":5,"max_conns":7,"backup":true,"route":"r","labels":{"a":"b"}}"#;
+    assert!(world.call(&format!("PATCH {APP}/servers/10.0.0.1:80"), body));
+    world.verb("10.0.0.2:80", "drain?reason=disk&ttl=15m");
+    assert!(
+        world.call(&format!("PATCH {APP}"), r#"{"method":"least_conn","defaults":{"weight":2}}"#)
+    );
+    let before = world.app.clone().unwrap();
+    let change = peers(r#""10.0.0.3:80","10.0.0.1:80","10.0.0.2""#);
+    assert_eq!(world.apply(&change), Ok(true), "the text of an address is new");
+    assert_eq!(world.server("10.0.0.1:80"), &before.servers[0]);
+    assert_eq!(world.server("10.0.0.2:80").admin, before.servers[1].admin);
+    assert_eq!(world.app.as_ref().unwrap().settings, before.settings);
+    assert_eq!(world.apply(&change), Ok(false));
+
+    assert_eq!(world.apply(&peers(r#""10.0.0.2:80","10.0.0.9:80""#)), Ok(true));
+    assert_eq!(world.addrs(), ["10.0.0.2:80", "10.0.0.9:80"]);
+    assert_eq!(world.server("10.0.0.9:80").origin, Origin::Api);
+    assert_eq!(world.apply(&peers("")), Ok(true));
+    assert!(world.addrs().is_empty());
+}
+
+#[test]
+fn a_set_creates_the_upstream_with_the_defaults_of_the_keyed_blocks() {
+    let mut world = World::new();
+    world.keyed = Defaults { weight: Some(4), ..Defaults::default() };
+    let change = posted("hash $uri; server 10.0.0.2 max_fails=3; server 10.0.0.1;");
+    assert!(change.creates(None));
+    assert_eq!(world.apply(&change), Ok(true));
+    let app = world.app.as_ref().unwrap();
+    assert_eq!((app.settings.method(), app.limits(&app.servers[0]).weight), (Method::Hash, 4));
+    assert_eq!(app.limits(&app.servers[0]).max_fails, 3);
+    assert_eq!(world.addrs(), ["10.0.0.2:80", "10.0.0.1:80"]);
+    // Where the order counts it is what is said.
+    assert_eq!(world.apply(&posted("server 10.0.0.1; server 10.0.0.2;")), Ok(true));
+    assert_eq!(world.addrs(), ["10.0.0.1:80", "10.0.0.2:80"]);
+}
+
+#[test]
+fn a_line_takes_down_and_sets_up_again_and_never_undoes_the_operator() {
+    let mut world = World::with(2);
+    world.by = "operator".into();
+    world.verb("10.0.0.2:80", "down?reason=disk");
+    let operator = world.server("10.0.0.2:80").admin.clone();
+    world.by = "script".into();
+    let both = posted("server 10.0.0.1 down; server 10.0.0.2 down;");
+    assert_eq!(world.apply(&both), Ok(true));
+    assert_eq!(world.apply(&both), Ok(false));
+    let admin = &world.server("10.0.0.1:80").admin;
+    assert_eq!((admin.state, &*admin.reason, &*admin.by), (AdminState::Down, "dyups", "script"));
+    assert_eq!(world.server("10.0.0.2:80").admin, operator);
+    assert_eq!(world.apply(&peers(r#""10.0.0.1","10.0.0.2""#)), Ok(false));
+    assert_eq!(world.apply(&posted("server 10.0.0.1; server 10.0.0.2;")), Ok(true));
+    assert_eq!(world.server("10.0.0.1:80").admin.state, AdminState::Up);
+    assert_eq!(world.server("10.0.0.2:80").admin, operator);
 }

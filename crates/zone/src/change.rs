@@ -192,6 +192,7 @@ fn concerned_server(change: &Change) -> Option<&peerage_core::upstream::ServerSe
         | Change::DeleteServer { sel }
         | Change::Admin { sel, .. } => Some(sel),
         Change::PutUpstream { .. }
+        | Change::SetServers { .. }
         | Change::PatchUpstream { .. }
         | Change::DeleteUpstream { .. }
         | Change::ExpireTtl { .. }
@@ -228,7 +229,9 @@ pub(crate) fn created(
         Change::PutServer { sel: peerage_core::upstream::ServerSel::Addr(addr), .. } => {
             !has(before, addr) && has(after, addr)
         }
-        Change::PutUpstream { .. } => before.is_none() && after.is_some(),
+        Change::PutUpstream { .. } | Change::SetServers { .. } => {
+            before.is_none() && after.is_some()
+        }
         _ => false,
     }
 }

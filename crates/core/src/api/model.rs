@@ -169,7 +169,10 @@ fn template(value: &Value) -> Result<Template, Wrong> {
 
 /// Refuses a change with a variable that nobody knows; `known` is given names in lower case.
 pub fn check_variables(change: &Change, known: &dyn Fn(&str) -> bool) -> Result<(), Problem> {
-    let (Change::PutUpstream { body } | Change::PatchUpstream { body }) = change else {
+    let (Change::PutUpstream { body }
+    | Change::PatchUpstream { body }
+    | Change::SetServers { body, .. }) = change
+    else {
         return Ok(());
     };
     let Field::Given(template) = &body.hash_key else { return Ok(()) };
@@ -408,10 +411,10 @@ pub fn verb_opts(
 }
 
 /// Why a value is refused; completes `"field" …`.
-pub(super) struct Wrong(pub(super) String);
+pub(crate) struct Wrong(pub(crate) String);
 
 impl Wrong {
-    pub(super) fn kind(wanted: &str, value: &Value) -> Self {
+    pub(crate) fn kind(wanted: &str, value: &Value) -> Self {
         Self(format!("must be {wanted}, not {}", value.kind()))
     }
 }
@@ -428,7 +431,7 @@ impl From<FieldError> for Wrong {
     }
 }
 
-pub(super) fn text(value: &Value) -> Result<&str, Wrong> {
+pub(crate) fn text(value: &Value) -> Result<&str, Wrong> {
     match value {
         Value::Str(text) => Ok(text),
         value => Err(Wrong::kind("a string", value)),
@@ -471,19 +474,19 @@ fn duration<T>(value: &Value, read: fn(&str) -> Result<T, FieldError>) -> Result
     }
 }
 
-pub(super) fn short(text: &str) -> &str {
+pub(crate) fn short(text: &str) -> &str {
     text.get(..64).unwrap_or(text).trim_end_matches(char::is_control)
 }
 
 /// Where in the body a field is.
-pub(super) struct At<'a>(pub(super) &'a str);
+pub(crate) struct At<'a>(pub(crate) &'a str);
 
 impl At<'_> {
     fn path(&self, key: &str) -> String {
         if self.0.is_empty() { key.to_owned() } else { format!("{}.{key}", self.0) }
     }
 
-    pub(super) fn object<'v>(&self, value: &'v Value) -> Result<&'v [(String, Value)], Problem> {
+    pub(crate) fn object<'v>(&self, value: &'v Value) -> Result<&'v [(String, Value)], Problem> {
         if let Value::Obj(entries) = value {
             return Ok(entries);
         }
@@ -505,12 +508,12 @@ impl At<'_> {
         read(value).map(Field::Given).map_err(|wrong| self.bad(key, &wrong))
     }
 
-    pub(super) fn bad(&self, key: &str, wrong: &dyn std::fmt::Display) -> Problem {
+    pub(crate) fn bad(&self, key: &str, wrong: &dyn std::fmt::Display) -> Problem {
         let path = self.path(short(key));
         Problem::new(Code::BadValue, format!("\"{path}\" {wrong}")).field(path)
     }
 
-    pub(super) fn unknown(&self, key: &str) -> Problem {
+    pub(crate) fn unknown(&self, key: &str) -> Problem {
         let path = self.path(short(key));
         Problem::new(Code::UnknownField, format!("unknown field \"{path}\"")).field(path)
     }

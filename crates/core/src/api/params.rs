@@ -87,7 +87,7 @@ pub(super) fn missing_ok(query: &mut Query) -> Result<bool, Problem> {
 }
 
 /// A parameter that is 0 or 1, 0 where it is absent.
-pub(super) fn flag(query: &mut Query, name: &'static str) -> Result<bool, Problem> {
+pub(crate) fn flag(query: &mut Query, name: &'static str) -> Result<bool, Problem> {
     match query.take(name).as_deref() {
         None | Some("0") => Ok(false),
         Some("1") => Ok(true),

@@ -92,7 +92,7 @@ pub fn route(method: Http, path: &[u8], query: &[u8], mode: WriteMode) -> Result
 
 /// The segments of a path, decoded one by one; empty ones do not count, as in nginx's `$uri`.
 /// Dots are refused also between the slashes of a decoded one, where nginx goes up by them.
-fn segments(path: &[u8]) -> Result<Vec<String>, Problem> {
+pub(crate) fn segments(path: &[u8]) -> Result<Vec<String>, Problem> {
     if !path.is_empty() && path[0] != b'/' {
         return Err(Problem::new(Code::PathNotFound, "the API has no such path"));
     }

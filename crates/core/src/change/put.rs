@@ -8,7 +8,7 @@ use crate::change::admin::state_admin;
 use crate::change::{Applied, ChangeError, Context, changed, find};
 use crate::field::{FieldError, MAX_LABELS};
 use crate::name::UpstreamName;
-use crate::server::{Admin, Limits, Origin, Params, Server};
+use crate::server::{Admin, AdminState, Limits, Origin, Params, Server};
 use crate::upstream::{Defaults, ServerSel, Upstream};
 
 /// Whether a body states the whole or only what it names.
@@ -25,6 +25,51 @@ pub(super) fn upstream(
     body: &UpstreamBody,
     ctx: &mut Context<'_>,
 ) -> Result<Applied, ChangeError> {
+    let mut next = stated(current, name, ctx);
+    settings(&mut next, body, Whole::Yes, ctx);
+    match &body.servers {
+        Some(servers) => put_servers(&mut next, servers, Whole::Yes, ctx)?,
+        None if next.servers.is_empty() => {}
+        None => return Err(ChangeError::ServersMissing(next.servers.len())),
+    }
+    Ok(match current {
+        Some(current) => changed(current, next),
+        None => Applied::Set(next),
+    })
+}
+
+/// A set of servers, of which those that stay keep what is not named.
+pub(super) fn set_servers(
+    current: Option<&Upstream>,
+    name: &UpstreamName,
+    body: &UpstreamBody,
+    own: Option<&str>,
+    ctx: &mut Context<'_>,
+) -> Result<Applied, ChangeError> {
+    let mut next = stated(current, name, ctx);
+    settings(&mut next, body, if current.is_some() { Whole::No } else { Whole::Yes }, ctx);
+    let mut servers = body.servers.clone().unwrap_or_default();
+    let stands: HashMap<&ServerAddr, &Admin> =
+        next.servers.iter().map(|server| (&server.addr, &server.admin)).collect();
+    for server in &mut servers {
+        let Some(&admin) = server.addr.as_ref().and_then(|addr| stands.get(addr)) else { continue };
+        server.admin = match std::mem::take(&mut server.admin) {
+            Field::Absent if admin.state != AdminState::Up && Some(&*admin.reason) == own => {
+                Field::Default
+            }
+            Field::Given(body) if body.state == Some(admin.state) => Field::Absent,
+            said => said,
+        };
+    }
+    put_servers(&mut next, &servers, Whole::No, ctx)?;
+    Ok(match current {
+        Some(current) => changed(current, next),
+        None => Applied::Set(next),
+    })
+}
+
+/// The upstream that is stated, as it was before.
+fn stated(current: Option<&Upstream>, name: &UpstreamName, ctx: &Context<'_>) -> Upstream {
     let mut next = match current {
         Some(current) => current.clone(),
         None => Upstream::new(name.clone(), ctx.origin.clone()),
@@ -34,16 +79,7 @@ pub(super) fn upstream(
         next.orphaned_at = None;
         next.origin = ctx.origin.clone();
     }
-    settings(&mut next, body, Whole::Yes, ctx);
-    match &body.servers {
-        Some(servers) => put_servers(&mut next, servers, ctx)?,
-        None if next.servers.is_empty() => {}
-        None => return Err(ChangeError::ServersMissing(next.servers.len())),
-    }
-    Ok(match current {
-        Some(current) => changed(current, next),
-        None => Applied::Set(next),
-    })
+    next
 }
 
 /// A `PATCH` of the settings of an upstream.
@@ -136,9 +172,11 @@ fn limits(
     one(&mut own.slow_start, &body.slow_start, (unsaid.slow_start, base.slow_start), whole, known);
 }
 
+/// `whole` is for the servers that stay.
 fn put_servers(
     next: &mut Upstream,
     bodies: &[ServerBody],
+    whole: Whole,
     ctx: &mut Context<'_>,
 ) -> Result<(), ChangeError> {
     let mut seen = HashSet::with_capacity(bodies.len());
@@ -156,7 +194,7 @@ fn put_servers(
         let Some(addr) = &body.addr else { continue };
         let server = match staying.remove(addr) {
             Some(mut server) => {
-                restate(&mut server, body, &defaults, Whole::Yes, ctx)?;
+                restate(&mut server, body, &defaults, whole, ctx)?;
                 server
             }
             None => create(next, addr, body, ctx)?,
