@@ -24,6 +24,12 @@ fn main() {
         println!("cargo::rustc-cfg=nginx_sid");
     }
 
+    // Whether nginx counts connections and requests, as its `stub_status` shows them.
+    println!("cargo::rustc-check-cfg=cfg(nginx_stat)");
+    if config.lines().any(|line| line.contains("define NGX_STAT_STUB ")) {
+        println!("cargo::rustc-cfg=nginx_stat");
+    }
+
     compile();
 
     // One build does not read what another has laid out in shared memory: its number is a hash of

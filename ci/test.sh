@@ -56,4 +56,5 @@ step fork cargo test -p peerage-shm --features points --test fork
 step stories stories
 step torture ci/torture.sh 60
 step schema ci/schemathesis.sh
+step clients ci/clients.sh
 echo "== all ok, $((SECONDS - begun)) s"

@@ -14,6 +14,7 @@ mod export;
 mod flush;
 mod guard;
 mod import;
+mod plus;
 mod read;
 mod ready;
 mod report;
@@ -49,6 +50,9 @@ pub(crate) fn change_of(r: Request<'_>) -> Option<String> {
 
 /// Answers a request to the API; the value goes back to nginx.
 pub(crate) fn handle(r: Request<'_>) -> isize {
+    if let Some(path) = plus::path(r) {
+        return plus::handle(r, path);
+    }
     let asked = ask(r);
     let body = match &asked {
         Ok(Asked { call: Call::Import { .. }, .. }) => Body::Keep,
@@ -83,8 +87,8 @@ fn ask(r: Request<'_>) -> Result<Asked, Problem> {
     let path = route::after_location(r.unparsed_uri(), r.uri(), r.location(), slashes)?;
     let Routed { call, zone, dry_run } =
         route::route(Http::parse(r.method()), path, r.args(), mode)?;
-    if call.is_write() && !from_here(r, &api.origins) {
-        return Err(Problem::new(Code::CrossSite, "a page of another site sent this"));
+    if call.is_write() {
+        same_site(r, &api.origins)?;
     }
     let zone = match &call {
         Call::Root | Call::OpenApi => None,
@@ -100,6 +104,19 @@ fn ask(r: Request<'_>) -> Result<Asked, Problem> {
         return Err(too_large(max));
     }
     Ok(Asked { call, mode, zone, dry_run })
+}
+
+/// Refuses what a page of another site sent, but for those of `origins`.
+fn same_site(r: Request<'_>, origins: &[String]) -> Result<(), Problem> {
+    let site = Site {
+        origin: r.header("Origin"),
+        fetch_site: r.header("Sec-Fetch-Site"),
+        host: r.header("Host"),
+    };
+    if site.may_write(origins) {
+        return Ok(());
+    }
+    Err(Problem::new(Code::CrossSite, "a page of another site sent this"))
 }
 
 /// Makes the task once the body is there; what it writes is answered as its zone wants it.
@@ -193,16 +210,6 @@ fn actor(r: Request<'_>) -> Actor {
     let by = r.variable("remote_user").or_else(|| r.variable("ssl_client_s_dn"));
     let by = by.map_or_else(|| from.clone(), String::from_utf8_lossy);
     Actor::new(&by, &from)
-}
-
-/// Whether a write comes from no page of another site, but for those of `origins`.
-fn from_here(r: Request<'_>, origins: &[String]) -> bool {
-    let site = Site {
-        origin: r.header("Origin"),
-        fetch_site: r.header("Sec-Fetch-Site"),
-        host: r.header("Host"),
-    };
-    site.may_write(origins)
 }
 
 /// The body that was read, of at most `max` bytes.

@@ -13,6 +13,7 @@ mod balancer;
 mod conf;
 #[expect(unsafe_code, reason = "the fence: nginx is C")]
 mod ffi;
+mod loads;
 mod module;
 mod variables;
 mod worker;

@@ -10,7 +10,7 @@ use crate::ffi::session;
 use crate::ffi::{filter, variable, wake};
 use crate::log::Level;
 use crate::variables::Variable;
-use crate::{audit, worker, zone};
+use crate::{audit, loads, worker, zone};
 
 /// Before http{} is read: variables that its directives may use.
 pub(crate) fn before(cf: &Conf<'_>) -> Result<(), ()> {
@@ -32,6 +32,7 @@ pub(crate) fn started(cycle: Cycle<'_>) {
     if !process::testing() {
         audit::to(cycle.main().and_then(conf::Main::log));
         worker::reloaded();
+        loads::count();
     }
     let Some(main) = cycle.main() else { return };
     if process::testing() {

@@ -271,7 +271,7 @@ fn head_slashes_and_media_types_are_those_of_the_contract() {
             assert!(same || !other.starts_with("/api//"), "{other}: {}", again.text());
         }
     }
-    for path in ["/api", "/api/", "/api/v2/upstreams", "/apix/v1/upstreams", "/api/v1/hosts"] {
+    for path in ["/api/v", "/api/v2/upstreams", "/apix/v1/upstreams", "/api/v1/hosts"] {
         let reply = conn.send(&Request::get(path)).unwrap();
         assert_eq!(
             (reply.status, &reply.json()["type"]),

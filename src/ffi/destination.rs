@@ -38,6 +38,17 @@ pub(crate) fn of(r: Request<'_>) -> Option<Destination<'_>> {
     }
 }
 
+/// Whether a block of this name is not taken over: nginx balances over its servers itself.
+pub(crate) fn is_static(r: Request<'_>, name: &str) -> bool {
+    // SAFETY: a living request's configuration outlives it, with all its names.
+    unsafe {
+        upstreams(r.as_ptr()).iter().any(|us| {
+            let named = conf::bytes(&us.host).eq_ignore_ascii_case(name.as_bytes());
+            named && !us.srv_conf.is_null() && own::<Srv>(us.srv_conf).block().is_none()
+        })
+    }
+}
+
 /// The blocks of the configuration, and the hosts that stand in `proxy_pass` and its like.
 ///
 /// # Safety

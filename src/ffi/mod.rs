@@ -16,6 +16,7 @@ pub(crate) mod destination;
 #[cfg(any(feature = "panic", feature = "points"))]
 pub(crate) mod faults;
 pub(crate) mod fence;
+pub(crate) mod figures;
 pub(crate) mod file;
 pub(crate) mod filter;
 mod gate;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use nginx_sys::{
     NGX_PROCESS_SINGLE, NGX_PROCESS_WORKER, ngx_cached_time, ngx_exiting, ngx_inherited,
-    ngx_last_process, ngx_pid, ngx_process, ngx_process_slot, ngx_quit, ngx_terminate,
+    ngx_last_process, ngx_parent, ngx_pid, ngx_process, ngx_process_slot, ngx_quit, ngx_terminate,
     ngx_test_config, ngx_worker,
 };
 use peerage_zone::Clock;
@@ -52,6 +52,12 @@ pub(crate) fn exiting() -> bool {
 pub(crate) fn pid() -> u32 {
     // SAFETY: a plain integer that nginx writes in each process after fork.
     (unsafe { ngx_pid }) as u32
+}
+
+/// The process that made this one; of a worker its master.
+pub(crate) fn parent() -> u32 {
+    // SAFETY: a plain integer that nginx writes at start and in each process after fork.
+    (unsafe { ngx_parent }) as u32
 }
 
 /// The index of this process in the master's table: unique among the living.

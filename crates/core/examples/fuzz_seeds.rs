@@ -47,6 +47,7 @@ fn main() -> Result<()> {
     write(&dir, "query-more", QUERIES, |query| (*query).into())?;
     write(&dir, "directive", WORDS, |words| (*words).into())?;
     write(&dir, "door", DOORS, |text| (*text).into())?;
+    write(&dir, "plus", PLUS, |text| (*text).into())?;
 
     let (mut upstream, hosts) = (upstream(), hosts());
     let mut export = Vec::new();
@@ -175,6 +176,16 @@ const APP: &str = "PUT /v1/upstreams/app
 
 const BLOCK: &str = "CONF app\n10.0.0.1:8080 weight=3,10.0.0.2:8080 down,app.example:80";
 const RELOADS: &str = "CONF app\n10.0.0.3:8080 backup,10.0.0.1:8080\nCONF app\n";
+
+const PLUS: &[&str] = &[
+    "POST /9/http/upstreams/app/servers/\n{\"server\":\"10.0.0.1\",\"weight\":\"5\",\"down\":true}\n\
+     PATCH /9/http/upstreams/app/servers/1\n{\"down\":\"false\",\"max_conns\":7,\"route\":\"a\"}\n\
+     DELETE //1/http/upstreams/app/servers/1/?dry_run=1\n",
+    "POST /9/http/upstreams/app/servers\n{\"server\":\"a.example:80\",\"fail_timeout\":\"21s\",\
+     \"slow_start\":30,\"backup\":\"true\",\"drain\":true,\"max_fails\":2}\n\
+     PATCH /9/http/upstreams/app/servers/1\n{\"drain\":false,\"backup\":true}",
+    "GET /9/http/upstreams?fields=peers,zone&zone=main\n\nGET /9/slabs/ma%69n",
+];
 
 const PATHS: &[&str] = &[
     "/%61pi/./v1//upstreams/../upstreams/a%2Db",

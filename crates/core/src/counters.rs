@@ -37,6 +37,13 @@ pub struct Counters {
     pub downstart: Option<u64>,
 }
 
+impl Counters {
+    /// Responses by class and by status.
+    pub fn responses(&self) -> impl Serialize + '_ {
+        Responses(self)
+    }
+}
+
 impl Serialize for Counters {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;

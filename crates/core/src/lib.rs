@@ -29,6 +29,7 @@ mod md5;
 pub mod merge;
 pub mod name;
 pub mod passive;
+pub mod plus;
 pub mod recent;
 pub mod record;
 pub mod replica;

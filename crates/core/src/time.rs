@@ -12,6 +12,13 @@ pub fn iso(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// The same to the millisecond: `2026-11-29T21:05:07.123Z`.
+pub fn iso_millis(ms: u64) -> String {
+    let mut text = iso(ms);
+    text.truncate(text.len() - 1);
+    text + &format!(".{:03}Z", ms % 1000)
+}
+
 /// Reads what [`iso`] writes, to milliseconds; `None` where it is no such text.
 pub fn parse_iso(text: &str) -> Option<u64> {
     let b = text.as_bytes();
@@ -77,6 +84,7 @@ mod tests {
             assert_eq!(parse_iso(text), Some(seconds * 1000), "{text}");
         }
         assert_eq!(iso(u64::MAX), "9999-12-31T23:59:59Z");
+        assert_eq!(iso_millis(1_795_986_307_045), "2026-11-29T21:05:07.045Z");
     }
 
     #[test]

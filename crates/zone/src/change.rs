@@ -146,7 +146,7 @@ impl Worker {
         let shown = stored.and_then(|stored| {
             let place = stored.upstream.servers.iter().position(|s| s.id == server.id)?;
             let server = stored.servers.get(place)?;
-            Some(facts(self.region(), stored.part.method, server, env.clock))
+            Some(facts(self.region(), stored.part.method, &server.entries, env.clock))
         });
         state::eligible(server.admin.state, limits, &shown.unwrap_or_default())
     }

@@ -13,6 +13,8 @@ use crate::young::Young;
 
 /// Bits of a code cell below the status code.
 const CODE_SHIFT: u32 = 48;
+/// The count in a code cell.
+pub(crate) const COUNT_MASK: u64 = (1 << CODE_SHIFT) - 1;
 
 impl Worker {
     /// Counts a try and gives its peer back; the time is asked for where it matters.
@@ -228,13 +230,13 @@ fn is_taken_for(cell: &AtomicU64, code: u64) -> bool {
     }
 }
 
-/// The codes counted, and how often each.
+/// The codes counted, and how often each; one whose count was set to zero is none.
 pub(crate) fn codes(cells: &[AtomicU64]) -> Vec<(u16, u64)> {
     let mut codes: Vec<_> = cells
         .iter()
         .map(get)
-        .filter(|&word| word != 0)
-        .map(|word| ((word >> CODE_SHIFT) as u16, word & ((1 << CODE_SHIFT) - 1)))
+        .filter(|&word| word & COUNT_MASK != 0)
+        .map(|word| ((word >> CODE_SHIFT) as u16, word & COUNT_MASK))
         .collect();
     codes.sort_unstable();
     codes

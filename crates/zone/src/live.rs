@@ -11,9 +11,9 @@ use peerage_shm::{Ref, Region, count, point};
 
 use crate::choice::Clock;
 use crate::done::{class, codes};
-use crate::layout::{Peer, get};
+use crate::layout::{Entry, Peer, get};
 use crate::pick::passive;
-use crate::stored::{Stored, StoredServer};
+use crate::stored::Stored;
 use crate::worker::Worker;
 
 /// An upstream with all that is live of it.
@@ -59,7 +59,9 @@ impl Worker {
         let mut live: Vec<Live> = stored
             .servers
             .iter()
-            .map(|server| live(self.region(), stored.part.method, server, &upgraded, clock))
+            .map(|server| {
+                live(self.region(), stored.part.method, &server.entries, &upgraded, clock)
+            })
             .collect();
         let servers = &stored.upstream.servers;
         let hosts = self.zone().stored_hosts().hosts;
@@ -89,16 +91,11 @@ impl Worker {
 }
 
 /// What decides the state of a server: all its peers together.
-pub(crate) fn facts(
-    region: &Region,
-    method: Method,
-    server: &StoredServer,
-    clock: &Clock,
-) -> Facts {
+pub(crate) fn facts(region: &Region, method: Method, entries: &[Entry], clock: &Clock) -> Facts {
     let mut facts = Facts { failed: true, full: true, unresolved: true, ..Facts::default() };
     // Of a name, addresses on a host that is down count for nothing while there are others.
-    let some = server.entries.iter().any(|entry| entry.open);
-    for entry in server.entries.iter().filter(|entry| entry.open || !some) {
+    let some = entries.iter().any(|entry| entry.open);
+    for entry in entries.iter().filter(|entry| entry.open || !some) {
         let Some(peer) = Peer::at(region, entry.peer) else { continue };
         facts.unresolved = false;
         facts.failed &= passive(peer).barred(entry.rules(), clock.secs);
@@ -113,17 +110,18 @@ pub(crate) fn facts(
     facts
 }
 
-fn live(
+/// What is live of a server, or of some of its peers.
+pub(crate) fn live(
     region: &Region,
     method: Method,
-    server: &StoredServer,
+    entries: &[Entry],
     upgraded: &HashMap<Ref, u32>,
     clock: &Clock,
 ) -> Live {
-    let mut live = Live { facts: facts(region, method, server, clock), ..Live::default() };
+    let mut live = Live { facts: facts(region, method, entries, clock), ..Live::default() };
     let counters = &mut live.counters;
     let (mut header_sum, mut header_count, mut response_sum) = (0, 0, 0);
-    for peer in server.peers(region) {
+    for peer in entries.iter().filter_map(|entry| Peer::at(region, entry.peer)) {
         counters.active += u64::from(peer.active());
         counters.upgraded += u64::from(upgraded.get(&peer.at).copied().unwrap_or(0));
         let mut classes = [0; 5];

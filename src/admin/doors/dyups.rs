@@ -5,7 +5,7 @@
 use std::rc::Rc;
 use std::vec::IntoIter;
 
-use peerage_core::api::error::{Code, Problem};
+use peerage_core::api::error::Problem;
 use peerage_core::api::model;
 use peerage_core::api::route::{self, Http, Slashes};
 use peerage_core::change::Change;
@@ -16,7 +16,7 @@ use peerage_zone::Worker;
 use crate::admin::guard::Guard;
 use crate::admin::write::Write;
 use crate::admin::{
-    BODY_MAX, Ready, actor, answer, body_of, durably, flush, from_here, no_place, one_zone,
+    BODY_MAX, Ready, actor, answer, body_of, durably, flush, no_place, one_zone, same_site,
     too_large,
 };
 use crate::conf::Zone;
@@ -51,9 +51,8 @@ fn ask(r: Request<'_>) -> Result<(Call, Rc<Zone>), Reply> {
     let path = route::after_location(r.unparsed_uri(), r.uri(), r.location(), slashes);
     let method = Http::parse(r.method());
     let Routed { call, zone } = dyups::route(method, path.map_err(said)?, r.args())?;
-    if call.is_write() && !from_here(r, &[]) {
-        let problem = Problem::new(Code::CrossSite, "a page of another site sent this");
-        return Err(said(problem));
+    if call.is_write() {
+        same_site(r, &[]).map_err(said)?;
     }
     let bound = conf::loc(r).zone();
     let zone = one_zone(r, bound, zone.as_deref()).map_err(said)?;

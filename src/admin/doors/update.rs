@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use peerage_core::api::error::{Code, Problem};
+use peerage_core::api::error::Problem;
 use peerage_core::api::model;
 use peerage_core::api::query::Query;
 use peerage_core::api::route::Http;
@@ -11,7 +11,7 @@ use peerage_core::doors::update;
 use crate::admin::guard::Guard;
 use crate::admin::write::Write;
 use crate::admin::{
-    BODY_MAX, Ready, actor, answer, body_of, durably, from_here, one_zone, too_large,
+    BODY_MAX, Ready, actor, answer, body_of, durably, one_zone, same_site, too_large,
 };
 use crate::conf::Zone;
 use crate::ffi::body::BodyError;
@@ -35,9 +35,7 @@ fn ask(r: Request<'_>) -> Result<Rc<Zone>, Problem> {
     if Http::parse(r.method()) != Http::Post {
         return Err(Problem::not_allowed("POST", "peers are set by POST"));
     }
-    if !from_here(r, &[]) {
-        return Err(Problem::new(Code::CrossSite, "a page of another site sent this"));
-    }
+    same_site(r, &[])?;
     let mut query = Query::parse(r.args())?;
     let name = query.take("zone");
     query.end()?;

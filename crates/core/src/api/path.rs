@@ -22,7 +22,20 @@ pub fn after_location<'a>(
     }
     // A slash at the end of the name begins the path.
     let location = location.strip_suffix(b"/").unwrap_or(location);
-    path.strip_prefix(location).ok_or_else(|| bad("the location's name must be written plainly"))
+    let rest = strip(path, location, slashes);
+    rest.ok_or_else(|| bad("the location's name must be written plainly"))
+}
+
+/// What follows the location's name; a slash of it may be written as many where nginx merges them.
+fn strip<'a>(path: &'a [u8], location: &[u8], slashes: Slashes) -> Option<&'a [u8]> {
+    let mut rest = path;
+    for &byte in location {
+        rest = rest.strip_prefix(&[byte])?;
+        while byte == b'/' && slashes == Slashes::Merge && rest.first() == Some(&b'/') {
+            rest = &rest[1..];
+        }
+    }
+    Some(rest)
 }
 
 /// Whether nginx merges slashes (`merge_slashes`).
@@ -108,6 +121,9 @@ mod tests {
             ("/api/v1/", "/api/v1/", "/api/", "/v1/"),
             ("/api", "/api", "/api", ""),
             ("/api//v1/", "/api/v1/", "/api", "//v1/"),
+            ("//api/v1/", "/api/v1/", "/api", "/v1/"),
+            ("/x///api/v1/", "/x/api/v1/", "/x/api/", "/v1/"),
+            ("//v1/", "/v1/", "/", "//v1/"),
             (
                 "/api/s/unix:%2Frun%2Fa/down",
                 "/api/s/unix:/run/a/down",
