@@ -2,10 +2,10 @@
 # Drives a real nginx with clients that others have written, each against a fresh one: what they
 # were made for works here unchanged.
 #
-#   ci/clients.sh [CLIENT ...]     all, or these: plusapi
+#   ci/clients.sh [CLIENT ...]     all, or these: plusapi go exporter
 #
 # PEERAGE_MODULE names the module, else target/release/libpeerage.so is taken. Needs the Python
-# package index once; what was installed stays in target/clients.
+# package index and Debian's once; what was fetched stays in target/clients, nothing is installed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -95,8 +95,22 @@ plusapi() {
     stop
 }
 
+# A program of ours with NGINX Plus's Go client library.
+go() {
+    start 127.0.0.1:8080
+    "$how/go.sh" "$url/api"
+    stop
+}
+
+# Prometheus' exporter for NGINX, in Plus mode.
+exporter() {
+    start 127.0.0.1:8080
+    "$how/exporter.sh" "$url/api"
+    stop
+}
+
 clients=("$@")
-[ $# != 0 ] || clients=(plusapi)
+[ $# != 0 ] || clients=(plusapi go exporter)
 for client in "${clients[@]}"; do
     begun=$SECONDS
     "$client"

@@ -9,6 +9,7 @@ cd "$(dirname "$0")/.."
 export PEERAGE_LONG=1 PEERAGE_PACKAGES="valgrind python3 python3-venv g++ strace"
 . ci/prepare.sh
 ci/build.sh --faults
+ci/promtool.sh --tools
 
 stories=("$@")
 if [ $# = 0 ]; then

@@ -53,6 +53,7 @@ step loom env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
     CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
     cargo test -p peerage-shm --test loom --release
 step fork cargo test -p peerage-shm --features points --test fork
+step promtool ci/promtool.sh
 step stories stories
 step torture ci/torture.sh 60
 step schema ci/schemathesis.sh

@@ -4,7 +4,7 @@
 //! The order is that of the contract: path and method, who may write from where, the zone, then
 //! the body. Access rules of nginx have run before.
 
-mod answer;
+pub(crate) mod answer;
 mod batch;
 pub(crate) mod build;
 pub(crate) mod doors;
@@ -263,7 +263,7 @@ fn one_zone(
 }
 
 /// The answer while this process has no place in the zone yet.
-fn no_place() -> Problem {
+pub(crate) fn no_place() -> Problem {
     Problem::new(Code::Busy, "this worker has no place in the zone yet")
 }
 

@@ -5,8 +5,10 @@
 
 pub(crate) mod api;
 pub(crate) mod block;
+pub(crate) mod content;
 pub(crate) mod door;
 pub(crate) mod log;
+pub(crate) mod metrics;
 pub(crate) mod words;
 pub(crate) mod zone;
 
@@ -18,7 +20,9 @@ use peerage_core::declare::DeclaredUpstream;
 
 pub(crate) use api::Api;
 pub(crate) use block::{Block, finish as finish_block};
+pub(crate) use content::Content;
 pub(crate) use door::Door;
+pub(crate) use metrics::Metrics;
 pub(crate) use peerage_core::api::route::WriteMode as Write;
 pub(crate) use zone::Zone;
 
@@ -73,8 +77,7 @@ pub(crate) struct Srv {
 /// What stands in a location.
 #[derive(Default)]
 pub(crate) struct Loc {
-    api: OnceCell<Rc<Api>>,
-    door: OnceCell<Rc<Door>>,
+    content: OnceCell<Content>,
 }
 
 impl Main {
@@ -138,21 +141,31 @@ impl Srv {
 impl Loc {
     /// The API that answers here.
     pub(crate) fn api(&self) -> Option<&Rc<Api>> {
-        self.api.get()
-    }
-
-    /// The zone that the API or the door is bound to.
-    pub(crate) fn zone(&self) -> Option<&Rc<Zone>> {
-        match (self.api(), self.door()) {
-            (Some(api), _) => api.zone(),
-            (None, Some(door)) => door.zone(),
-            (None, None) => None,
+        match self.content.get()? {
+            Content::Api(api) => Some(api),
+            _ => None,
         }
     }
 
     /// The door of another system that is here.
     pub(crate) fn door(&self) -> Option<&Rc<Door>> {
-        self.door.get()
+        match self.content.get()? {
+            Content::Door(door) => Some(door),
+            _ => None,
+        }
+    }
+
+    /// The page of metrics that answers here.
+    pub(crate) fn metrics(&self) -> Option<Metrics> {
+        match self.content.get()? {
+            Content::Metrics(metrics) => Some(*metrics),
+            _ => None,
+        }
+    }
+
+    /// The zone that what answers here is bound to.
+    pub(crate) fn zone(&self) -> Option<&Rc<Zone>> {
+        self.content.get()?.zone()
     }
 }
 
@@ -184,20 +197,7 @@ pub(crate) fn finish(cf: &Conf<'_>) -> Result<(), ()> {
     Ok(())
 }
 
-/// Lets the API of a location, or another door, answer inside its `limit_except`, where nginx runs
-/// no handler otherwise.
+/// A location takes over from the one around it.
 pub(crate) fn inherit(parent: &Loc, location: &Location<'_>) {
-    if !location.is_limit_except() || location.has_handler() {
-        return;
-    }
-    if let Some(api) = parent.api.get()
-        && location.loc.api.set(Rc::clone(api)).is_ok()
-    {
-        location.serve_api();
-    }
-    if let Some(door) = parent.door.get()
-        && location.loc.door.set(Rc::clone(door)).is_ok()
-    {
-        location.serve_door();
-    }
+    content::inherit(parent.content.get(), location);
 }

@@ -14,6 +14,7 @@ mod conf;
 #[expect(unsafe_code, reason = "the fence: nginx is C")]
 mod ffi;
 mod loads;
+mod metrics;
 mod module;
 mod variables;
 mod worker;

@@ -267,6 +267,8 @@ fn round() {
                 place.name
             );
         }
+        // A look, so that later ones know since when the disk is behind.
+        place.worker.zone().durable().lag(timer::now());
         changed |= swept.slots != 0 || place.expire();
         place.close();
     }

@@ -24,6 +24,16 @@ fn refused(before: &str, cases: &[(&str, &str)]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The same inside a server{}.
+#[track_caller]
+fn refused_in_servers(cases: &[(&str, &str)]) {
+    let servers: Vec<String> =
+        cases.iter().map(|(text, _)| format!("server {{ listen {{web}}; {text} }}")).collect();
+    let cases: Vec<(&str, &str)> =
+        servers.iter().zip(cases).map(|(text, (_, expected))| (text.as_str(), *expected)).collect();
+    refused(ZONE, &cases);
+}
+
 #[test]
 fn zones() {
     refused(
@@ -339,12 +349,12 @@ fn locations_of_the_api() {
         ),
         ("peerage_api;", "\"peerage_api\" directive is not allowed here"),
     ];
-    in_a_server(&cases);
+    refused_in_servers(&cases);
 }
 
 #[test]
 fn doors_of_other_systems() {
-    in_a_server(&[
+    refused_in_servers(&[
         (
             "location / { peerage_dyups write=on; }",
             "invalid parameter \"write=on\" in \"peerage_dyups\"",
@@ -388,14 +398,43 @@ fn doors_of_other_systems() {
     ]);
 }
 
-/// The same of texts inside a server{}.
-#[track_caller]
-fn in_a_server(cases: &[(&str, &str)]) {
-    let servers: Vec<String> =
-        cases.iter().map(|(text, _)| format!("server {{ listen {{web}}; {text} }}")).collect();
-    let cases: Vec<(&str, &str)> =
-        servers.iter().zip(cases).map(|(text, (_, expected))| (text.as_str(), *expected)).collect();
-    refused(ZONE, &cases);
+#[test]
+fn locations_of_metrics() {
+    refused_in_servers(&[
+        (
+            "location /m { peerage_metrics server=on; }",
+            "invalid parameter \"server=on\" in \"peerage_metrics\" directive",
+        ),
+        (
+            "location /m { peerage_metrics on; }",
+            "invalid parameter \"on\" in \"peerage_metrics\" directive",
+        ),
+        (
+            "location /m { peerage_metrics servers=yes; }",
+            "invalid value \"servers=yes\" in \"peerage_metrics\" directive: on or off",
+        ),
+        (
+            "location /m { peerage_metrics servers=on servers=off; }",
+            "duplicate parameter \"servers\" in \"peerage_metrics\" directive",
+        ),
+        (
+            "location /m { peerage_metrics; peerage_metrics; }",
+            "\"peerage_metrics\" directive is duplicate",
+        ),
+        (
+            "location /m { peerage_api; peerage_metrics; }",
+            "\"peerage_metrics\" directive conflicts with \"peerage_api\"",
+        ),
+        (
+            "location /m { peerage_dyups; peerage_metrics; }",
+            "\"peerage_metrics\" directive conflicts with \"peerage_dyups\"",
+        ),
+        (
+            "location /m { peerage_metrics; peerage_api; }",
+            "\"peerage_api\" directive conflicts with \"peerage_metrics\"",
+        ),
+        ("peerage_metrics;", "\"peerage_metrics\" directive is not allowed here"),
+    ]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use peerage_core::metrics::{FAMILIES, Family};
 use support::*;
 
 #[test]
@@ -17,6 +18,11 @@ fn every_example_of_the_api_page_runs_and_answers_as_shown() {
 #[test]
 fn the_release_of_the_readme_runs() {
     run_page("README.md");
+}
+
+#[test]
+fn the_examples_of_the_migrating_page_run() {
+    run_page("docs/migrating.md");
 }
 
 #[test]
@@ -67,9 +73,11 @@ fn the_variables_of_the_page_are_those_of_the_module() {
 }
 
 #[test]
-fn no_page_names_a_directive_or_a_variable_that_is_not_there() {
+fn no_page_names_a_directive_a_variable_or_a_metric_that_is_not_there() {
     let mut known = words(&read("src/ffi/module.rs"), "c\"peerage");
     known.extend(words(&read("src/variables.rs"), "=> \"peerage"));
+    known.extend(FAMILIES.iter().flat_map(Family::sample_names));
+    known.extend(FAMILIES.iter().map(|family| family.name.to_owned()));
     for page in pages() {
         let text = read(&page);
         for name in words(&text, "peerage_") {
@@ -128,7 +136,7 @@ fn links_between_the_pages_lead_somewhere() {
 }
 
 /// Runs the `sh` blocks of a page, in their order, against an nginx with the page's first `nginx`
-/// block, and compares answers with the `json` blocks that follow them.
+/// block, and compares answers with the `json` or `text` blocks that follow them.
 ///
 /// The first `sh` block goes before every other one; `127.0.0.1:8081` is where the API listens.
 fn run_page(page: &str) {
@@ -155,7 +163,13 @@ fn run_page(page: &str) {
         let said = String::from_utf8_lossy(&out.stdout);
         let errors = String::from_utf8_lossy(&out.stderr);
         assert!(out.status.success(), "{page}:{}: {said}\n{errors}", block.line);
-        let Some(shown) = all.get(i + 1).filter(|next| next.language == "json") else { continue };
+        let Some(shown) = all.get(i + 1) else { continue };
+        if shown.language == "text" {
+            assert_eq!(said.trim_end(), shown.text.trim_end(), "{page}:{}", shown.line);
+        }
+        if shown.language != "json" {
+            continue;
+        }
         let wanted = serde_json::from_str(&shown.text)
             .unwrap_or_else(|error| panic!("{page}:{}: {error}", shown.line));
         let answers = serde_json::Deserializer::from_str(&said).into_iter::<Value>();

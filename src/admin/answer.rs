@@ -15,7 +15,7 @@ pub(super) fn json(status: u16, body: Box<dyn Producer>) -> Answer {
 }
 
 /// An error.
-pub(super) fn problem(problem: &Problem) -> Answer {
+pub(crate) fn problem(problem: &Problem) -> Answer {
     let mut headers = vec![("Cache-Control", "no-store".to_owned())];
     if let Some(allow) = problem.allow {
         headers.push(("Allow", allow.to_owned()));

@@ -10,7 +10,7 @@ use crate::ffi::global::Global;
 use crate::log::{Level, Log};
 
 /// The running build.
-pub(super) const RUNNING: &str = env!("PEERAGE_BUILD");
+pub(crate) const RUNNING: &str = env!("PEERAGE_BUILD");
 
 /// Found in the file, in front of its build.
 const MARK: &[u8] = b"peerage build \x01";

@@ -5,11 +5,12 @@ use std::rc::Rc;
 
 use peerage_core::api::route::WriteMode;
 
+use super::content::{self, Content};
 use super::words;
 use super::zone::Zone;
 use crate::ffi::conf::{Conf, Refused};
 
-const DIRECTIVE: &str = "peerage_api";
+pub(super) const DIRECTIVE: &str = "peerage_api";
 
 /// An API of the configuration.
 pub(crate) struct Api {
@@ -48,12 +49,7 @@ impl Api {
 pub(crate) fn set(cf: &Conf<'_>) -> Result<(), Refused> {
     let args = cf.args()?;
     let location = cf.location();
-    if location.loc.api.get().is_some() {
-        return Err(words::duplicate(DIRECTIVE));
-    }
-    if let Some(door) = location.loc.door.get() {
-        return Err(words::conflict(DIRECTIVE, door.directive()));
-    }
+    content::is_free(&location, DIRECTIVE)?;
     if location.is_named() || location.is_regex() {
         let kind = if location.is_named() { "named" } else { "regex" };
         return Err(Refused::because(format!(
@@ -101,8 +97,6 @@ pub(crate) fn set(cf: &Conf<'_>) -> Result<(), Refused> {
         zone: OnceCell::new(),
     });
     cf.main().apis.borrow_mut().push(Rc::clone(&api));
-    // Looked at above: the location has none yet.
-    let _ = location.loc.api.set(api);
-    location.serve_api();
+    content::serve(&location, Content::Api(api));
     Ok(())
 }

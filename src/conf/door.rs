@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::rc::Rc;
 
+use super::content::{self, Content};
 use super::words;
 use super::zone::Zone;
 use crate::ffi::conf::{Conf, Refused};
@@ -83,14 +84,7 @@ pub(crate) fn update(cf: &Conf<'_>) -> Result<(), Refused> {
 fn set(cf: &Conf<'_>, kind: Kind) -> Result<(), Refused> {
     let args = cf.args()?;
     let (location, directive) = (cf.location(), kind.directive());
-    match location.loc.door.get() {
-        Some(door) if door.kind == kind => return Err(words::duplicate(directive)),
-        Some(door) => return Err(words::conflict(directive, door.directive())),
-        None if location.loc.api.get().is_some() => {
-            return Err(words::conflict(directive, "peerage_api"));
-        }
-        None => {}
-    }
+    content::is_free(&location, directive)?;
     let mut zone_name = None;
     for &word in &args[1..] {
         match words::pair(word) {
@@ -104,8 +98,6 @@ fn set(cf: &Conf<'_>, kind: Kind) -> Result<(), Refused> {
     }
     let door = Rc::new(Door { kind, zone_name, position: cf.position(), zone: OnceCell::new() });
     cf.main().doors.borrow_mut().push(Rc::clone(&door));
-    // Looked at above: the location has none yet.
-    let _ = location.loc.door.set(door);
-    location.serve_door();
+    content::serve(&location, Content::Door(door));
     Ok(())
 }

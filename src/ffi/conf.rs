@@ -23,8 +23,8 @@ use super::log::printable;
 use super::module::ngx_http_peerage_module;
 use super::request::Request;
 use super::resolve::Resolver;
-use super::{admin, fence};
-use crate::conf::{Loc, Main, Srv};
+use super::{admin, fence, metrics};
+use crate::conf::{Content, Loc, Main, Srv};
 
 /// Why a directive is refused: the text of the `[emerg]` line, or nothing when nginx said it.
 #[derive(Debug)]
@@ -352,16 +352,15 @@ impl Location<'_> {
         unsafe { self.clcf.as_ref() }.handler.is_some()
     }
 
-    /// Lets the API answer here.
-    pub(crate) fn serve_api(&self) {
+    /// Has nginx ask for an answer here.
+    pub(crate) fn serve(&self, content: &Content) {
+        let handler = match content {
+            Content::Api(_) => admin::handler,
+            Content::Door(_) => admin::door,
+            Content::Metrics(_) => metrics::handler,
+        };
         // SAFETY: only the thread that reads the configuration touches it.
-        unsafe { (*self.clcf.as_ptr()).handler = Some(admin::handler) };
-    }
-
-    /// Lets the door of another system answer here.
-    pub(crate) fn serve_door(&self) {
-        // SAFETY: as in `serve_api`.
-        unsafe { (*self.clcf.as_ptr()).handler = Some(admin::door) };
+        unsafe { (*self.clcf.as_ptr()).handler = Some(handler) };
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) mod global;
 mod key;
 pub(crate) mod lock;
 pub(crate) mod log;
+mod metrics;
 pub(crate) mod module;
 pub(crate) mod output;
 pub(crate) mod peer;

@@ -65,7 +65,7 @@ static CONTEXT: Table<ngx_http_module_t> = Table(UnsafeCell::new(ngx_http_module
     merge_loc_conf: Some(merge_loc_conf),
 }));
 
-static COMMANDS: Table<[ngx_command_t; 11]> = Table(UnsafeCell::new([
+static COMMANDS: Table<[ngx_command_t; 12]> = Table(UnsafeCell::new([
     command(c"peerage_zone", NGX_HTTP_MAIN_CONF | NGX_CONF_2MORE, zone, NGX_HTTP_MAIN_CONF_OFFSET),
     command(c"peerage", NGX_HTTP_UPS_CONF | NGX_CONF_1MORE, peerage, NGX_HTTP_SRV_CONF_OFFSET),
     command(
@@ -96,6 +96,12 @@ static COMMANDS: Table<[ngx_command_t; 11]> = Table(UnsafeCell::new([
     command(c"peerage_api", NGX_HTTP_LOC_CONF | NGX_CONF_ANY, api, NGX_HTTP_LOC_CONF_OFFSET),
     command(c"peerage_dyups", NGX_HTTP_LOC_CONF | NGX_CONF_ANY, dyups, NGX_HTTP_LOC_CONF_OFFSET),
     command(c"peerage_update", NGX_HTTP_LOC_CONF | NGX_CONF_ANY, update, NGX_HTTP_LOC_CONF_OFFSET),
+    command(
+        c"peerage_metrics",
+        NGX_HTTP_LOC_CONF | NGX_CONF_ANY,
+        metrics,
+        NGX_HTTP_LOC_CONF_OFFSET,
+    ),
     ngx_command_t::empty(),
 ]));
 
@@ -142,6 +148,7 @@ directive!(log, crate::conf::log::set);
 directive!(api, crate::conf::api::set);
 directive!(dyups, crate::conf::door::dyups);
 directive!(update, crate::conf::door::update);
+directive!(metrics, crate::conf::metrics::set);
 
 callback! {
     fn preconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t, or ERROR;

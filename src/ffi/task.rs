@@ -409,7 +409,11 @@ callback! {
                 return;
             }
         }
-        inner.step(r);
+        // An event that tells of the request tells that the client can be written to as well: the
+        // next slice is due in the next turn, not in this one.
+        if !inner.timer.borrow().as_ref().is_some_and(Timer::is_posted) {
+            inner.step(r);
+        }
     }
 }
 

@@ -73,6 +73,12 @@ impl Timer {
         }
     }
 
+    /// Whether the next turn of the event loop calls the closure.
+    pub(crate) fn is_posted(&self) -> bool {
+        // SAFETY: as in `clear`.
+        unsafe { (*self.0.event.get()).posted() != 0 }
+    }
+
     /// Takes the timer back, if it is armed.
     pub(crate) fn clear(&self) {
         let event = self.0.event.get();

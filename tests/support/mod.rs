@@ -9,9 +9,11 @@
 
 mod api;
 mod backend;
+mod cluster;
 mod conf;
 mod disk;
 mod dns;
+mod exposition;
 mod http;
 mod load;
 mod model;
@@ -19,19 +21,23 @@ mod nginx;
 mod points;
 mod ports;
 mod process;
+mod promtool;
 pub mod saved;
 mod speaker;
 mod state;
 mod tls;
+mod turns;
 mod twins;
 mod upgrade;
 mod wait;
 
 pub use api::Api;
 pub use backend::{Backend, Hit, Mode};
+pub use cluster::Cluster;
 pub use conf::{Conf, faults_module, module};
 pub use disk::{Disk, Fault};
 pub use dns::{Dns, Say};
+pub use exposition::{Exposition, OPENMETRICS, scrape};
 pub use http::{Conn, Reply, Request, get};
 pub use load::{Load, Report, Running, hit};
 pub use model::{Clients, Model, shown};
@@ -39,9 +45,11 @@ pub use nginx::{Nginx, Worker, is_nginx};
 pub use points::{Points, Strike, all_points, known};
 pub use ports::Port;
 pub use process::{Signal, alive, cpu_ticks, descriptors, rss_kb, signal, stopped};
+pub use promtool::{promtool, said_of};
 pub use speaker::{Protocol, Speaker};
 pub use state::{Identity, crc32c, files, identity, sealed, whole, written};
 pub use tls::Certificate;
+pub use turns::Turns;
 pub use twins::{twins, twins_text};
 pub use wait::{eventually, holds_for, let_pass, within};
 

@@ -4,6 +4,9 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::time::iso;
 
+/// Upper bounds of the buckets of response times, ms; one more bucket takes the rest.
+pub const BUCKETS_MS: [u32; 12] = [1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000];
+
 /// Counters of a peer; kept over reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters {

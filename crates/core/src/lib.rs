@@ -27,6 +27,7 @@ pub mod json;
 mod line;
 mod md5;
 pub mod merge;
+pub mod metrics;
 pub mod name;
 pub mod passive;
 pub mod plus;

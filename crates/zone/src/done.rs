@@ -1,11 +1,12 @@
 //! The end of a try: counters, failures, and the reference given back.
 
+use peerage_core::counters::BUCKETS_MS;
 use peerage_core::passive::Passive;
 use peerage_core::select::least_time;
 use peerage_shm::{AtomicU64, Ordering::Relaxed, point};
 
 use crate::choice::{Choice, Clock, Done, Found, Outcome};
-use crate::layout::{BUCKETS_MS, Entry, Peer, Table, get, set};
+use crate::layout::{Entry, Peer, Table, get, set};
 use crate::pick::passive;
 use crate::turn;
 use crate::worker::Worker;

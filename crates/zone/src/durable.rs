@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::directory::hash;
 use crate::layout::root;
+use crate::lead::Lead;
 use crate::lease::Lease;
 use crate::zone::Zone;
 
@@ -69,6 +70,30 @@ impl Durable {
     /// Whether the file is there, and not in a place that the zone has left.
     pub fn is_at(self, path: &[u8]) -> bool {
         self.0.root(root::FILE_PLACE).load(Acquire) == place(path)
+    }
+
+    /// Says that all that was in force at a time, monotonic ms, is on disk.
+    pub fn reached(self, at: u64) {
+        self.0.root(root::REACHED).fetch_max(at, AcqRel);
+    }
+
+    /// How long the oldest change in force has waited for the disk, ms; 0 where all are there.
+    ///
+    /// Nobody notes when each change came in force. What is known is up to when all of them are on
+    /// disk: by who writes them, and, while none waits, by who looks. So it may be as much too long
+    /// as lies between two looks, of which each process has one every half second.
+    pub fn lag(self, now: u64) -> u64 {
+        // In this order: a change that comes in between counts for the next look.
+        let in_force = self.0.revision();
+        // What another nginx writes is on its way to the disk there.
+        if self.lead() == Lead::Follows || self.revision() >= in_force {
+            self.reached(now);
+            return 0;
+        }
+        let reached = self.0.root(root::REACHED);
+        // Not even the first change is there.
+        let first = reached.compare_exchange(0, now, AcqRel, Acquire);
+        first.map_or_else(|at| now.saturating_sub(at), |_| 0)
     }
 
     /// errno of the last write if it failed, 0 = it did not.

@@ -26,7 +26,7 @@ use crate::zone::{Format, Zone};
 ///
 /// Others are the new zone's own (where things lie, who writes now), or are raised to what the old
 /// zone had: see [`RAISED`].
-const KEPT: [usize; 13] = [
+const KEPT: [usize; 14] = [
     root::SNAPSHOT,
     root::NO_ROOM,
     root::LOADED,
@@ -40,6 +40,7 @@ const KEPT: [usize; 13] = [
     root::FILE_GENERATION,
     root::FILE_SEEN,
     root::FILE_PLACE,
+    root::REACHED,
 ];
 
 /// Words of the root that never go back.

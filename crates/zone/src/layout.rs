@@ -13,7 +13,6 @@ use peerage_shm::{AtomicU64, Ordering, Ref, Region};
 
 pub(crate) use self::peer::{Peer, Shut};
 pub(crate) use self::table::{Entry, Table, TableHead};
-pub use self::up::BUCKETS_MS;
 pub(crate) use self::up::Up;
 
 /// Two halves of a word, high first.

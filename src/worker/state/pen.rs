@@ -1,6 +1,8 @@
 //! What the writer of a state file does: changes go from the zone's ring into a journal, and a
 //! whole snapshot is made when the journal is not enough or has grown long.
 
+use std::collections::VecDeque;
+
 use peerage_core::journal::{self, Head};
 use peerage_shm::point;
 use peerage_zone::journal::Reader;
@@ -27,6 +29,9 @@ pub(super) struct Pen {
     handed: u64,
     /// Revision of the last record on the disk.
     appended: u64,
+    /// What the helper has: the last revision of each portion, and until when it has all,
+    /// monotonic ms.
+    underway: VecDeque<(u64, u64)>,
     /// The snapshot on the disk and the journals since make up the whole.
     is_whole: bool,
     /// Bytes and journals since the snapshot.
@@ -70,6 +75,7 @@ impl Pen {
             reader,
             handed,
             appended: handed,
+            underway: VecDeque::new(),
             is_whole,
             bytes: 0,
             journals,
@@ -118,8 +124,16 @@ impl Pen {
     /// All up to this revision is in journals on the disk.
     pub(super) fn appended(&mut self, subject: &Subject, revision: u64) {
         self.appended = revision;
+        let mut reached = 0;
+        while let Some(&(last, at)) = self.underway.front()
+            && last <= revision
+        {
+            self.underway.pop_front();
+            reached = at;
+        }
         if self.is_whole {
             subject.succeeded(revision);
+            subject.durable().reached(reached);
         }
     }
 
@@ -135,6 +149,7 @@ impl Pen {
         self.is_whole = true;
         self.snapshot = bytes;
         subject.succeeded(revision.max(self.appended));
+        subject.durable().reached(begun);
         // Under a stream of changes, at most a third of the time goes into snapshots.
         let now = timer::now();
         self.not_before = now + (2 * (now - begun)).clamp(PAUSE_MS, MAX_PAUSE_MS);
@@ -157,6 +172,7 @@ impl Pen {
 
     /// Hands over what has come.
     fn drain(&mut self, helper: &Helper) -> Option<()> {
+        let now = timer::now();
         let mut lines = Vec::new();
         while let Some(entry) = self.reader.next_entry().ok()? {
             if entry.revision > self.handed {
@@ -171,11 +187,17 @@ impl Pen {
             point!("pen.drained");
             self.append(lines, helper);
         }
+        // Up to now the ring has told all.
+        if let Some(last) = self.underway.back_mut() {
+            last.1 = now;
+        }
         Some(())
     }
 
     fn append(&mut self, lines: Vec<u8>, helper: &Helper) {
         self.bytes += lines.len() as u64;
+        // Of a portion that others follow, nothing is known.
+        self.underway.push_back((self.handed, 0));
         helper.order(Order::Append { lines, revision: self.handed });
     }
 

@@ -100,4 +100,7 @@ words! {
     SHUT_HEAD
     /// Where the oldest one lies. Under the lock.
     SHUT_TAIL
+    /// All that was in force at this time (monotonic ms) is on disk; 0 = not known yet. Raised by
+    /// the file's owner, and by whoever finds that no change waits.
+    REACHED
 }

@@ -1,5 +1,6 @@
 //! An upstream's record.
 
+use peerage_core::counters::BUCKETS_MS;
 use peerage_shm::{AtomicU64, Ordering, Ref, Region};
 
 use crate::layout::{Table, get, granules, high, low, pack, root, set, words_of};
@@ -168,6 +169,3 @@ impl Up {
         &self.w[Self::HISTOGRAM..=Self::HISTOGRAM + BUCKETS_MS.len() + 1]
     }
 }
-
-/// Upper bounds of the histogram's buckets, ms; one more bucket takes the rest.
-pub const BUCKETS_MS: [u32; 12] = [1, 5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000];
