@@ -94,11 +94,15 @@ def body(text):
             continue
         lost += [f"line {line}: {word} of the server {words[1]}" for word in rest]
         servers.append(fields)
+    if not servers:
+        lost.append("which has no server")
     return {"servers": servers}, lost
 
 
 def put(api, upstream, content):
     to = urlsplit(api.rstrip("/"))
+    if to.scheme not in ("http", "https") or not to.hostname:
+        raise Refused(f"not the URL of an API: {api}")
     kind = http.client.HTTPSConnection if to.scheme == "https" else http.client.HTTPConnection
     path = f"{to.path}/v1/upstreams/{quote(upstream, safe='')}"
 

@@ -268,7 +268,7 @@ pub(crate) fn no_place() -> Problem {
 }
 
 /// The answer where another zone has taken the contents over.
-fn moving() -> Problem {
+pub(crate) fn moving() -> Problem {
     Problem::new(Code::Moving, "the zone has moved, new connections reach it")
 }
 

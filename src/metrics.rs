@@ -41,6 +41,11 @@ fn page(r: Request<'_>) -> Result<Answer, Problem> {
     let servers = conf::loc(r).metrics().is_none_or(|metrics| metrics.servers);
     let format = Format::accepted(r.header("Accept"));
     let zones = conf::main(r).zones();
+    // Its counters stand still, or behind what was read of them before: Prometheus would take what
+    // the new zone says next for a new beginning.
+    if zones.iter().any(|z| z.memory().is_some_and(|memory| memory.zone.is_moved())) {
+        return Err(admin::moving());
+    }
     let zones = zones.iter().map(Visit::new).collect::<Option<Vec<_>>>();
     let mut zones = zones.ok_or_else(admin::no_place)?;
     zones.reverse();

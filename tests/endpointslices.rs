@@ -150,6 +150,35 @@ fn it_comes_back_from_whatever_ends() {
 }
 
 #[test]
+fn a_slice_that_lacks_what_others_have_stops_nothing() {
+    let backends = Backend::several(2);
+    let cluster = Cluster::new();
+    let mut nginx = nginx(&[]).start();
+    let api = nginx.api();
+    let ip = |b: &Backend| b.socket_addr().ip();
+    let endpoints = json!([
+        {"addresses": []}, {"addresses": null},
+        {"addresses": [ip(&backends[0])], "conditions": null}
+    ]);
+    let port = backends[0].socket_addr().port();
+    cluster.set("odd", "odd-0", port, &endpoints);
+    cluster.set("none", "none-0", port, &Value::Null);
+    let mut agent = Agent::start(&cluster, &nginx, &[]);
+    servers(&api, "odd", &[(&backends[0], "up")]);
+    servers(&api, "none", &[]);
+    slice(&cluster, "shop", 0, &backends[1], READY);
+    servers(&api, "shop", &[(&backends[1], "up")]);
+
+    // What it cannot make sense of ends it: who started it can tell, and start it again.
+    assert!(agent.child.try_wait().unwrap().is_none());
+    nginx.change(|conf| conf.set("api_is", "return 200 '{}';"));
+    nginx.reload();
+    slice(&cluster, "shop", 0, &backends[0], READY);
+    let status = eventually(secs(15), || agent.child.try_wait().unwrap());
+    assert_eq!(status.code(), Some(1), "{}", agent.said());
+}
+
+#[test]
 fn a_block_of_the_configuration_keeps_what_is_said_of_it() {
     let backend = Backend::new("b1");
     let cluster = Cluster::new();

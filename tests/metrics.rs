@@ -300,6 +300,41 @@ fn a_disk_that_fails_is_told_by_a_lag_that_grows_until_it_is_back() {
 }
 
 #[test]
+fn a_worker_of_before_a_change_of_size_shows_no_figures_that_went_on_elsewhere() {
+    let mut b = Backend::new("b1");
+    let conf = |size: &str| {
+        format!(
+            "peerage_zone main {size}; upstream app {{ peerage main; server {{b1}}; }}
+             server {{ listen {{web}}; location / {{ proxy_pass http://app; }} }} {PAGE}"
+        )
+    };
+    let mut nginx = Nginx::builder().http(conf("1m")).set("b1", &b).start();
+    hit(nginx.web(), "/", 3).all_ok();
+    // The old worker is about to be asked while a request holds it, which ends after its last
+    // figures have moved.
+    let mut held = Conn::open(nginx.web()).unwrap();
+    b.mode(Mode::Hold);
+    held.begin(&Request::get("/")).unwrap();
+    eventually(secs(5), || b.held() == 1);
+    let mut old = Conn::open(nginx.addr("api")).unwrap();
+    assert_eq!(old.send(&Request::get("/metrics")).unwrap().status, 200);
+    let head = b"GET /metrics HTTP/1.1\r\nHost: a\r\n";
+    old.write(head).unwrap();
+    let requests = |nginx: &Nginx| page(nginx).one("peerage_upstream_server_requests_total", &[]);
+    nginx.change(|c| c.http(conf("2m")));
+    nginx.reload();
+    assert_eq!(requests(&nginx), 3.0);
+    b.release();
+    assert_eq!(held.reply().unwrap().status, 200);
+    old.write(b"\r\n").unwrap();
+    let reply = old.reply().unwrap();
+    assert_eq!(reply.status, 503, "{}", reply.text());
+    assert_eq!(reply.json()["type"], "urn:peerage:moving");
+    assert!(reply.header("retry-after").is_some());
+    b.stop();
+}
+
+#[test]
 fn a_panic_while_a_page_is_asked_for_is_an_error_and_the_worker_lives() {
     let nginx = Nginx::faulty()
         .http(format!("peerage_zone main 1m; {PAGE}"))

@@ -93,6 +93,13 @@ fn what_a_state_file_has_and_an_upstream_has_not_is_named() {
         assert_eq!(out.status.code(), Some(2), "{text}: {out:?}");
         assert!(text_of(&out.stderr).contains(said), "{text}: {out:?}");
     }
+    let mut command = Command::new("python3");
+    let out = command.arg(example("plus-state.py")).arg(&file).args(["api", "app"]).output();
+    assert_eq!(out.unwrap().status.code(), Some(2), "no URL");
+    // An empty file is more likely a wrong one than an upstream without servers.
+    fs::write(&file, "# nothing\n").unwrap();
+    let out = state(&file, &nginx, &[]);
+    assert_eq!(out.status.code(), Some(1), "{out:?}");
     assert_eq!(api.upstream("app")["servers"].as_array().unwrap().len(), 2);
 }
 
@@ -113,9 +120,11 @@ fn a_rendered_file_is_sent_as_a_whole_or_not_at_all() {
     assert!(hit(nginx.web(), "/", 10).backend("b2") > 0);
     let digest = api.upstream("app")["digest"].clone();
 
-    for bad in
-        [r#"{"method": "least_conn", "servers": []}"#, r#"{"servers": [{"server": "10.0.0.1"#]
-    {
+    for bad in [
+        r#"{"host": "server", "servers": []}"#,
+        r#"{"method": "least_conn", "servers": []}"#,
+        r#"{"servers": [{"server": "10.0.0.1"#,
+    ] {
         fs::write(&file, bad).unwrap();
         let out = put(&file, &nginx, "");
         assert!(!out.status.success(), "{out:?}");

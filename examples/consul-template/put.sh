@@ -11,7 +11,7 @@ if [ $# != 2 ]; then
     sed -n '2,7s/^# \{0,1\}//p' "$0" >&2
     exit 64
 fi
-if [ "${EMPTY:-}" != ok ] && ! grep -q '"server"' "$1"; then
+if [ "${EMPTY:-}" != ok ] && ! grep -qE -- '"server"[[:space:]]*:' "$1"; then
     echo "put: no server in $1, nothing sent" >&2
     exit 1
 fi

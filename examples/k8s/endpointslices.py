@@ -9,7 +9,8 @@ One that terminates and still serves drains: it gets no new request while others
 goes when the cluster takes it away. A server that a person has taken down stays down: a PUT does
 not touch that, and neither does a drain or its end, which carry a reason of their own.
 
-Only servers and upstreams that this wrote are ever removed: their servers have a label.
+An upstream that has the name of a service is this script's: other servers in it go with its first
+PUT. Other upstreams are never touched; its own are known by a label of their servers.
 
 Inside a pod, server, token, and certificate authority of the cluster are found where a pod has
 them. Elsewhere: kubectl proxy --port 8001, and --server http://127.0.0.1:8001.
@@ -23,6 +24,7 @@ import ssl
 import sys
 import threading
 import time
+import traceback
 from contextlib import closing
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -153,7 +155,7 @@ class Cluster:
         connection, answer = self.get(self.query, QUIET)
         with closing(connection):
             whole = json.load(answer)
-        return whole["items"], whole["metadata"]["resourceVersion"]
+        return whole["items"] or [], whole["metadata"]["resourceVersion"]
 
     def watch(self, version):
         """Events until the server ends the watch."""
@@ -176,7 +178,8 @@ class Services:
 
     def upstream(self, piece):
         """The name of the upstream that a slice belongs to."""
-        service = piece["metadata"].get("labels", {}).get("kubernetes.io/service-name")
+        labels = piece["metadata"].get("labels") or {}
+        service = labels.get("kubernetes.io/service-name")
         if not service or piece["addressType"] != self.options.family:
             return None
         return self.options.name.format(service=service, namespace=piece["metadata"]["namespace"])
@@ -203,7 +206,9 @@ class Services:
             if port is None:
                 continue
             for endpoint in piece.get("endpoints") or []:
-                is_so = endpoint.get("conditions", {})
+                is_so = endpoint.get("conditions") or {}
+                if not endpoint.get("addresses"):
+                    continue
                 address = endpoint["addresses"][0]  # the others are as good
                 server = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
                 if is_so.get("ready") is not False and not is_so.get("terminating"):
@@ -316,9 +321,20 @@ def options():
     return given
 
 
+def or_end(work):
+    """An agent without its second thread would look alive and do nothing."""
+    def run():
+        try:
+            work()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+    return run
+
+
 if __name__ == "__main__":
     agent = Agent(options())
-    threading.Thread(target=agent.write, daemon=True).start()
+    threading.Thread(target=or_end(agent.write), daemon=True).start()
     try:
         agent.follow()
     except KeyboardInterrupt:

@@ -488,6 +488,13 @@ unsafe extern "C" fn cleaned(data: *mut c_void) {
     // which reads on which cleanup comes next. No request begins before it has.
     unsafe {
         ptr::drop_in_place(&raw mut peer.choice);
+        // Whoever reads on past the pool's end finds nothing it could go on with.
+        #[cfg(feature = "points")]
+        {
+            const READ_ON: usize = size_of::<ngx_pool_cleanup_t>();
+            let rest = ptr::from_mut(peer).cast::<u8>().add(READ_ON);
+            rest.write_bytes(0xdd, size_of::<Peer>() - READ_ON);
+        }
         SPARE.get().give(NonNull::from(peer));
     }
 }

@@ -2,10 +2,12 @@
 //! takes long.
 //!
 //! The table may change between two pieces. Then reading begins anew and passes over servers that
-//! it has: each server that is there all the time is met once, others at most once.
+//! it has: each server that is there all the time is met once, others at most once; and so is an
+//! address that one server has after another, for a page has one line for it.
 
 use std::collections::{BTreeMap, HashSet};
 
+use peerage_core::addr::ServerAddr;
 use peerage_core::host::Hosts;
 use peerage_core::metrics::{ServerSample, UpstreamSample};
 use peerage_core::name::UpstreamName;
@@ -41,6 +43,8 @@ pub struct Tally {
     next: usize,
     /// Servers that were met, by id.
     met: HashSet<u64>,
+    /// And their addresses, where they are read.
+    addresses: HashSet<ServerAddr>,
     /// How often it began anew.
     turns: u32,
     sample: UpstreamSample,
@@ -73,7 +77,16 @@ impl Worker {
         let servers = if extent == Extent::Servers { table.servers() } else { 0 };
         let sample = UpstreamSample::new(name.to_string(), servers as usize);
         let found = Found::new(up);
-        Some(Tally { found, extent, table: (0, 0), next: 0, met: HashSet::new(), turns: 0, sample })
+        Some(Tally {
+            found,
+            extent,
+            table: (0, 0),
+            next: 0,
+            met: HashSet::new(),
+            addresses: HashSet::new(),
+            turns: 0,
+            sample,
+        })
     }
 
     /// Reads on.
@@ -129,7 +142,8 @@ impl Worker {
                 // Only another build's memory could cause it.
                 return true;
             };
-            if tally.met.contains(&wanted.id) {
+            let is_known = tally.met.contains(&wanted.id);
+            if is_known || !tally.addresses.insert(wanted.addr.clone()) {
                 return true;
             }
             self.sample(&mut tally.sample, server, &wanted, &facts, hosts);

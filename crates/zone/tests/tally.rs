@@ -126,6 +126,26 @@ fn servers_are_met_once_while_the_set_changes() {
 }
 
 #[test]
+fn an_address_that_comes_again_as_another_server_is_met_once() {
+    let world = World::new(8 << 20);
+    let set = |servers: Vec<usize>| {
+        let servers: Vec<_> = servers.iter().map(|&i| server(&addr(i), 1)).collect();
+        world.put("app", &servers);
+    };
+    set((0..300).collect());
+    // Each piece takes servers that were met out, and puts them in again as new ones.
+    let sample = tally(&world, "app", Extent::Servers, |piece| {
+        set((piece % 2 + 1..300).collect());
+        set((0..300).rev().collect());
+    });
+    let mut names: Vec<&str> = sample.servers().map(|s| s.server).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!((sample.servers().count(), sample.eligible), (names.len(), names.len() as u32));
+    assert_eq!(names.len(), 300);
+}
+
+#[test]
 fn an_upstream_that_goes_is_gone_and_an_empty_one_is_whole() {
     let world = World::new(1 << 20);
     world.put("app", &[]);
