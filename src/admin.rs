@@ -255,9 +255,8 @@ fn one_zone(
         [] => Err(Problem::new(Code::ZoneNotFound, "the configuration has no zone")),
         several => {
             let names: Vec<&str> = several.iter().map(|zone| zone.name.as_str()).collect();
-            Err(Problem::new(Code::ZoneRequired, "there are several zones, say zone=NAME")
-                .field("zone")
-                .with("zones", names))
+            let detail = format!("there are several zones, say zone=NAME: {}", names.join(", "));
+            Err(Problem::new(Code::ZoneRequired, detail).field("zone").with("zones", names))
         }
     }
 }

@@ -56,6 +56,49 @@ fn no_turn_of_the_event_loop_takes_5_ms_for_ten_thousand_servers() {
 }
 
 #[test]
+fn no_turn_takes_5_ms_for_ten_thousand_peers_of_the_plus_api() {
+    for upstreams in [1, 500, SERVERS] {
+        let conf = Nginx::builder().http("peerage_zone main 64m;").with_api("write=on");
+        let (conf, turns) = Turns::of(conf);
+        let nginx = conf.start();
+        fill(&nginx, upstreams);
+        let mut all = Vec::new();
+        for _ in 0..5 {
+            let (reply, longest, n) =
+                turns.during(|| get(nginx.addr("api"), "/api/9/http/upstreams").unwrap());
+            let shown = reply.json();
+            let shown = shown.as_object().unwrap();
+            assert_eq!(shown.len(), upstreams);
+            let peers = shown.values().map(|upstream| upstream["peers"].as_array().unwrap().len());
+            assert_eq!(peers.sum::<usize>(), SERVERS);
+            assert!(n > 80, "{} bytes in {n} turns", reply.body.len());
+            all.push(longest);
+        }
+        all.sort_unstable();
+        assert!(all[2] < ms(5), "{upstreams} upstreams: {all:?}");
+    }
+}
+
+/// What stands on hosts is not read anew for every few peers.
+#[test]
+fn hosts_that_are_down_do_not_make_a_listing_long() {
+    let nginx = Nginx::builder().http("peerage_zone main 64m;").with_api("write=on");
+    let (conf, turns) = Turns::of(nginx);
+    let nginx = conf.start();
+    fill(&nginx, SERVERS);
+    let verb = |i: usize| {
+        let host = format!("192.168.{}.{}", i >> 8, i & 255);
+        json!({"op": "down", "host": host, "missing": "ok", "min_up": 0})
+    };
+    let changes: Vec<Value> = (0..4_000).map(verb).collect();
+    nginx.api().patient(secs(20)).ok("POST", "batch", Some(&json!({"changes": changes})));
+    let (reply, longest, n) =
+        turns.during(|| get(nginx.addr("api"), "/api/9/http/upstreams").unwrap());
+    assert_eq!(reply.json().as_object().unwrap().len(), SERVERS);
+    assert!(n < 1_000, "{n} turns, {longest:?}");
+}
+
+#[test]
 fn a_client_that_goes_away_takes_its_page_with_it() {
     let nginx = Nginx::builder()
         .http(

@@ -134,7 +134,8 @@ fn the_location_may_have_any_name() {
              server {{ listen {{api}}; merge_slashes off; location / {{ peerage_api write=on; }} }}
              server {{ listen {{web}}; location /x/api/ {{ peerage_api write=on; }}
                  location = /one {{ peerage_api; }}
-                 location /a%b/plus {{ peerage_api; }} }}"
+                 location /a%b/plus {{ peerage_api; }}
+                 location \"/a b/é/\" {{ peerage_api; }} }}"
         ))
         .start();
     let servers = "http/upstreams/app/servers";
@@ -155,6 +156,11 @@ fn the_location_may_have_any_name() {
         assert_eq!(get(addr, &format!("{base}v1/")).unwrap().status, 200, "{base}");
     }
     assert_eq!(get(nginx.web(), "/one").unwrap().text(), "[1,2,3,4,5,6,7,8,9]");
+    // What a client must write by its code is read so.
+    for base in ["/a%25b/plus", "/a%20b/%C3%A9", "/%61%20b%2F%c3%a9/"] {
+        let reply = get(nginx.web(), &format!("{base}/9/{servers}")).unwrap();
+        assert_eq!(reply.json()[0]["server"], "10.9.9.1:8080", "{base}: {}", reply.text());
+    }
 }
 
 #[test]
@@ -285,6 +291,8 @@ fn several_zones_want_one_said_for_upstreams_and_for_nothing_else() {
     let api = plus(&nginx);
     let (status, fault) = api.get("http/upstreams");
     assert_eq!((status, code(&fault)), (400, "ZoneRequired"), "{fault}");
+    let text = fault["error"]["text"].as_str().unwrap();
+    assert!(text.ends_with(": one, two"), "{text}");
     assert_eq!(api.get("http/upstreams/app").0, 400);
     assert_eq!(api.get("http/upstreams?zone=nothing").0, 404);
     assert_eq!(api.ok("GET", "http/upstreams/app?zone=two", None)["zone"], "two");

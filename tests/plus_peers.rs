@@ -153,6 +153,37 @@ fn a_name_has_a_peer_for_each_address() {
     assert!(peers().as_array().unwrap().iter().all(|peer| peer["state"] == "down"));
 }
 
+/// An exporter refuses the whole scrape where two peers have one address.
+#[test]
+fn peers_behind_one_address_are_told_apart() {
+    let dns = Dns::new();
+    for name in ["a.test", "b.test"] {
+        dns.set(name, &["127.0.0.2", "127.0.0.3"], 60);
+    }
+    let nginx = Nginx::builder()
+        .http(
+            "peerage_zone main 2m; resolver {dns} ipv6=off;
+               upstream app { peerage main; server 127.0.0.2:8080;
+                   peerage_server a.test:8080; peerage_server b.test:8080; }",
+        )
+        .set("dns", &dns)
+        .with_api("")
+        .start();
+    let shown = || -> Vec<String> {
+        let app = plus(&nginx).ok("GET", "http/upstreams/app", None);
+        let peers = app["peers"].as_array().unwrap();
+        peers.iter().map(|peer| peer["server"].as_str().unwrap().to_owned()).collect()
+    };
+    let wanted = [
+        "127.0.0.2:8080",
+        "127.0.0.2:8080 (a.test:8080)",
+        "127.0.0.3:8080",
+        "127.0.0.2:8080 (b.test:8080)",
+        "127.0.0.3:8080 (b.test:8080)",
+    ];
+    eventually(secs(10), || shown() == wanted);
+}
+
 #[test]
 fn a_reset_forgets_what_was_counted_and_nothing_else() {
     let (b1, b2) = (Backend::new("b1"), Backend::refusing("b2"));
@@ -177,6 +208,7 @@ fn a_reset_forgets_what_was_counted_and_nothing_else() {
     assert_eq!((&peers()[1]["fails"], &peers()[1]["unavail"]), (&json!(1), &json!(1)));
     let mut held = Conn::open(nginx.web()).unwrap();
     held.begin(&Request::get("/hold")).unwrap();
+    eventually(secs(5), || b1.held() == 1);
     eventually(secs(5), || peers()[0]["active"] == 1);
     let (revision, selected) =
         (nginx.api().get("zones/main").1["revision"].clone(), peers()[0]["selected"].clone());

@@ -64,7 +64,8 @@ impl Worker {
             })
             .collect();
         let servers = &stored.upstream.servers;
-        let hosts = self.zone().stored_hosts().hosts;
+        let mut known = self.known_hosts.borrow_mut();
+        let hosts = known.look(self.zone());
         let primary = servers.iter().zip(&live).any(|(server, live)| {
             let limits = stored.upstream.limits(server);
             let eligible = peerage_core::state::eligible;

@@ -46,8 +46,8 @@ pub struct Page {
 /// Where a listing of an upstream's peers stands.
 #[derive(Clone, Debug, Default)]
 pub struct PeerCursor {
-    /// The table that it is in.
-    table: u64,
+    /// The table that it is in: its word, and its revision, since a later one may lie in its place.
+    table: (u64, u64),
     at: usize,
     /// Peers that it has shown, by number; where another table has come, it begins there anew.
     shown: HashSet<u64>,
@@ -69,11 +69,13 @@ impl Worker {
         let up = self.zone().find(name.as_str().as_bytes())?;
         point!("read.found");
         let (region, table) = (self.region(), up.table(self.zone())?);
-        if cursor.table != table.word() {
-            (cursor.table, cursor.at) = (table.word(), 0);
+        let now = (table.word(), table.revision());
+        if cursor.table != now {
+            (cursor.table, cursor.at) = (now, 0);
         }
         let cold = record::decode_upstream_cold(&table.cold().read(region)).ok()?;
-        let hosts = self.zone().stored_hosts().hosts;
+        let mut known = self.known_hosts.borrow_mut();
+        let hosts = known.look(self.zone());
         let (method, upgraded) = (table.part().method, HashMap::new());
         let entries = table.entries().get(cursor.at..).unwrap_or_default();
         let mut peers = Vec::with_capacity(most.min(entries.len()));

@@ -22,6 +22,7 @@ use crate::layout::{Entry, Table, Up, get};
 use crate::live::facts;
 use crate::stored::StoredServer;
 use crate::worker::Worker;
+use crate::zone::Zone;
 
 /// Whether servers are asked for, or only how many of them take requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +69,17 @@ pub struct KnownHosts {
     hosts: Hosts,
 }
 
+impl KnownHosts {
+    /// The hosts of now. Inside a read section.
+    pub(crate) fn look(&mut self, zone: &Zone) -> &Hosts {
+        let revision = zone.hosts_revision();
+        if self.revision != revision {
+            *self = Self { revision, hosts: zone.stored_hosts().hosts };
+        }
+        &self.hosts
+    }
+}
+
 impl Worker {
     /// Begins to read an upstream.
     pub fn tally(&self, name: &UpstreamName, extent: Extent) -> Option<Tally> {
@@ -98,10 +110,7 @@ impl Worker {
             return Tallied::Gone;
         };
         tally.look(table);
-        let revision = self.zone().hosts_revision();
-        if known.revision != revision {
-            *known = KnownHosts { revision, hosts: self.zone().stored_hosts().hosts };
-        }
+        let hosts = known.look(self.zone());
         let entries = table.entries();
         let end = entries.len().min(tally.next + LOOKED_AT);
         let mut read = 0;
@@ -110,7 +119,7 @@ impl Worker {
             let rest = entries.get(tally.next..).unwrap_or_default();
             let Some(server) = first(rest) else { break };
             tally.next += server.entries.len();
-            read += usize::from(self.meet(tally, &server, table.method(), &known.hosts, clock));
+            read += usize::from(self.meet(tally, &server, table.method(), hosts, clock));
         }
         if tally.next < entries.len() && tally.turns < TURNS {
             return Tallied::More;

@@ -9,6 +9,7 @@ use crate::bound::Remembered;
 use crate::choice::Clock;
 use crate::events::Said;
 use crate::shut::Taken;
+use crate::tally::KnownHosts;
 use crate::trace::Reachable;
 use crate::zone::Zone;
 
@@ -20,6 +21,8 @@ pub struct Worker {
     random: Cell<u32>,
     said: RefCell<Vec<Said>>,
     pub(crate) remembered: Remembered,
+    /// The hosts as listings read them last: a listing asks for them with every few peers.
+    pub(crate) known_hosts: RefCell<KnownHosts>,
     /// Peers that drain and got requests of sessions, until [`crate::Closing`] has looked.
     pub(crate) draining: RefCell<HashSet<Taken>>,
 }
@@ -43,6 +46,7 @@ impl Worker {
             random: Cell::new(pid | 1),
             said,
             remembered: Remembered::default(),
+            known_hosts: RefCell::default(),
             draining: RefCell::default(),
         }
     }

@@ -87,6 +87,12 @@ fn a_name_has_a_peer_for_each_address_with_figures_of_its_own() {
     assert_eq!(shown, wanted);
     let hosts: Vec<bool> = some.iter().map(|peer| peer.host.is_some()).collect();
     assert_eq!(hosts, [false, true, false]);
+    // The hosts that a listing has read are read anew once they change.
+    world.host("10.0.0.9".parse().unwrap(), AdminState::Drain);
+    world.host("10.0.0.2".parse().unwrap(), AdminState::Up);
+    let hosts: Vec<_> = peers(&world, "app").into_iter().map(|peer| peer.host).collect();
+    assert!(hosts[..2].iter().all(Option::is_none));
+    assert_eq!(hosts[2].as_ref().map(|host| host.state), Some(AdminState::Drain));
     let whole = world.worker.read(&upstream("app"), &world.clock).unwrap();
     assert_eq!(whole.live[0].counters.requests, 2);
     let other = world.worker.peers(&upstream("other"), &mut PeerCursor::default(), 1, &world.clock);

@@ -114,6 +114,7 @@ struct Group {
     cursor: PeerCursor,
     /// Peers that were read, and whether there are more after them.
     next: IntoIter<SeenPeer>,
+    shown: object::Shown,
     more: bool,
     begun: bool,
     first: bool,
@@ -137,6 +138,7 @@ impl Group {
             fields: Rc::clone(fields),
             cursor,
             next: page.peers.into_iter(),
+            shown: object::Shown::default(),
             more: page.more && most > 0,
             begun: false,
             first: true,
@@ -151,10 +153,11 @@ impl Group {
                 out.push(b',');
             }
             self.first = false;
+            let address = self.shown.next(&peer.server, peer.address.as_deref());
             let line = object::Peer {
                 server: &peer.server,
                 limits: peer.limits,
-                address: peer.address.as_deref(),
+                address: &address,
                 live: &peer.live,
                 host: peer.host.as_ref(),
             };

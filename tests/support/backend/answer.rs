@@ -184,20 +184,22 @@ impl Link<'_> {
 
     /// Waits for the next release.
     fn hold(&self) -> io::Result<()> {
+        // A release after it was seen as held is for it.
+        let turn = *lock(&self.shared.gate);
         self.shared.held.fetch_add(1, Ordering::SeqCst);
-        let done = self.wait(None);
+        let done = self.wait(turn, None);
         self.shared.held.fetch_sub(1, Ordering::SeqCst);
         done
     }
 
     fn pause(&self, time: Duration) -> io::Result<()> {
-        if time.is_zero() { Ok(()) } else { self.wait(Some(Instant::now() + time)) }
+        if time.is_zero() { Ok(()) } else { self.wait(0, Some(Instant::now() + time)) }
     }
 
-    /// Waits until then, or for a release; an error as soon as the other side has closed.
-    fn wait(&self, until: Option<Instant>) -> io::Result<()> {
+    /// Waits until then, or for the release after `turn`; an error as soon as the other side has
+    /// closed.
+    fn wait(&self, turn: u64, until: Option<Instant>) -> io::Result<()> {
         let mut gate = lock(&self.shared.gate);
-        let turn = *gate;
         loop {
             let left = until.map(|then| then.saturating_duration_since(Instant::now()));
             let done = left.map_or(*gate != turn, |left| left.is_zero());

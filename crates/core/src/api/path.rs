@@ -7,7 +7,7 @@ use crate::api::query::hex;
 ///
 /// `unparsed` is nginx's `unparsed_uri`, `uri` its decoded `$uri`, `location` the location's name.
 /// Refused is a path whose decoded form, after nginx's slash and dot rules, is not `$uri` (another
-/// phase rewrote it), or which writes the location's name itself in another way.
+/// phase rewrote it), or which goes through dots before the location's name is over.
 pub fn after_location<'a>(
     unparsed: &'a [u8],
     uri: &[u8],
@@ -23,19 +23,33 @@ pub fn after_location<'a>(
     // A slash at the end of the name begins the path.
     let location = location.strip_suffix(b"/").unwrap_or(location);
     let rest = strip(path, location, slashes);
-    rest.ok_or_else(|| bad("the location's name must be written plainly"))
+    rest.ok_or_else(|| bad("the location's name must be written without dots"))
 }
 
-/// What follows the location's name; a slash of it may be written as many where nginx merges them.
+/// What follows the location's name; a slash of it may be written as many where nginx merges them,
+/// and any byte of it by its code, as clients must for some.
 fn strip<'a>(path: &'a [u8], location: &[u8], slashes: Slashes) -> Option<&'a [u8]> {
     let mut rest = path;
     for &byte in location {
-        rest = rest.strip_prefix(&[byte])?;
-        while byte == b'/' && slashes == Slashes::Merge && rest.first() == Some(&b'/') {
-            rest = &rest[1..];
+        rest = after(rest, byte)?;
+        while byte == b'/'
+            && slashes == Slashes::Merge
+            && let Some(tail) = after(rest, byte)
+        {
+            rest = tail;
         }
     }
     Some(rest)
+}
+
+/// What follows a byte, however it is written.
+fn after(path: &[u8], byte: u8) -> Option<&[u8]> {
+    let (first, rest) = match path {
+        [b'%', high, low, rest @ ..] => (hex(*high)? << 4 | hex(*low)?, rest),
+        [first, rest @ ..] => (*first, rest),
+        [] => return None,
+    };
+    (first == byte).then_some(rest)
 }
 
 /// Whether nginx merges slashes (`merge_slashes`).
@@ -131,6 +145,8 @@ mod tests {
                 "/s/unix:%2Frun%2Fa/down",
             ),
             ("/api/a%3Fb", "/api/a?b", "/api", "/a%3Fb"),
+            ("/%61pi/v1", "/api/v1", "/api", "/v1"),
+            ("/a%20b%2F/%c3%A9/v1/%41", "/a b/é/v1/A", "/a b/é/", "/v1/%41"),
             ("/api/v1/./x/..", "/api/v1/", "/api", "/v1/./x/.."),
         ];
         for (unparsed, uri, location, path) in ok {
@@ -144,7 +160,6 @@ mod tests {
         }
         let bad = [
             ("/api/v1/x", "/api/v1/y", "/api"),
-            ("/%61pi/v1", "/api/v1", "/api"),
             ("/x/../api/v1", "/api/v1", "/api"),
             ("/api/%00", "/api/", "/api"),
             ("/api/%", "/api/", "/api"),

@@ -1,5 +1,7 @@
 //! Servers, peers and upstreams as objects, in the interface's order of members.
 
+use std::collections::HashSet;
+
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
 use crate::plus::fields::{Fields, Object, key};
@@ -44,12 +46,31 @@ pub struct Peer<'a> {
     pub server: &'a Server,
     /// What holds for it.
     pub limits: Limits,
-    /// The address; `None` for a name that has none.
-    pub address: Option<&'a str>,
+    /// The address as it is shown, see [`Shown`].
+    pub address: &'a str,
     /// What is live.
     pub live: &'a Live,
     /// What stands on its machine.
     pub host: Option<&'a Admin>,
+}
+
+/// Which addresses a listing of an upstream's peers has shown: who reads it tells peers apart by
+/// them, but names may share an address with each other and with a server that is one.
+#[derive(Debug, Default)]
+pub struct Shown(HashSet<Box<str>>);
+
+impl Shown {
+    /// How the next peer's address is shown; `address` is `None` where it is the server's own.
+    ///
+    /// One that was shown before has its server beside it.
+    pub fn next(&mut self, server: &Server, address: Option<&str>) -> String {
+        let own = server.addr.to_string();
+        let address = address.unwrap_or(&own);
+        match self.0.insert(address.into()) {
+            true => address.to_owned(),
+            false => format!("{address} ({own})"),
+        }
+    }
 }
 
 /// An upstream up to its first peer.
@@ -84,7 +105,7 @@ pub fn peer(out: &mut Vec<u8>, peer: &Peer<'_>) {
     let addr = server.addr.to_string();
     let mut object = Object::open(out, &Fields::All);
     object.member("id", &server.id);
-    object.member("server", address.unwrap_or(&addr));
+    object.member("server", address);
     object.member("name", server.given.as_deref().unwrap_or(&addr));
     object.member("backup", &server.params.backup);
     object.member("weight", &limits.weight);
@@ -177,7 +198,8 @@ mod tests {
     fn a_peer_shows_what_is_not_set_only_where_it_must() {
         let mut live = Live::default();
         let server = a_server(AdminState::Up);
-        let shown = |live: &Live, limits, address, host: Option<&Admin>| {
+        let shown = |live: &Live, limits, address: Option<&str>, host: Option<&Admin>| {
+            let address = &Shown::default().next(&server, address);
             let peer_of = Peer { server: &server, limits, address, live, host };
             text(|out| peer(out, &peer_of))
         };
@@ -201,6 +223,21 @@ mod tests {
         assert_eq!(shown(&live, limits, Some("[::1]:80"), None), full);
         let host = Admin { state: AdminState::Down, ..Admin::default() };
         assert!(shown(&live, limits, None, Some(&host)).contains(r#""state":"down""#));
+    }
+
+    #[test]
+    fn no_two_peers_are_shown_with_one_address() {
+        let mut server = a_server(AdminState::Up);
+        let mut shown = Shown::default();
+        assert_eq!(shown.next(&server, None), "10.0.0.1:8080");
+        server.addr = ServerAddr::parse("a.test:8080").unwrap();
+        assert_eq!(shown.next(&server, Some("10.0.0.1:8080")), "10.0.0.1:8080 (a.test:8080)");
+        assert_eq!(shown.next(&server, Some("10.0.0.2:8080")), "10.0.0.2:8080");
+        server.addr = ServerAddr::parse("b.test:8080").unwrap();
+        assert_eq!(shown.next(&server, Some("10.0.0.1:8080")), "10.0.0.1:8080 (b.test:8080)");
+        assert_eq!(shown.next(&server, Some("10.0.0.2:8080")), "10.0.0.2:8080 (b.test:8080)");
+        server.addr = ServerAddr::parse("c.test:8080").unwrap();
+        assert_eq!(shown.next(&server, None), "c.test:8080");
     }
 
     #[test]
