@@ -58,59 +58,11 @@ fn main() {
         by(method.as_str(), method, Counted::No);
     }
     by("least_conn, all counters", Method::LeastConn, Counted::Yes);
-    let few_of = |method| FIRST + 2 * of(method);
     let (small, large) = (Peers::of(SERVERS), Peers::of(MANY));
     let (few, many) = (median(&mut || small.least()), median(&mut || large.least()));
     large.peers.iter().for_each(|peer| peer.conns.store(1, Relaxed));
     let most = median(&mut || large.least());
     println!("{:44} {few:8.1} {many:8.1} {most:8.1}", "nginx's zone and rwlock, least_conn");
-    println!();
-    println!("{:44} {:>8} {:>8}", "ns of CPU a pick between 2 us of work", 1, 2);
-    spaced("nginx's zone and rwlock", |_| || shared.turn());
-    spaced("peerage, round_robin", |i| ours(zone, i, 0, Counted::No));
-    spaced("nginx's zone and rwlock, least_conn", |_| || small.least());
-    let least = few_of(Method::LeastConn);
-    spaced("peerage, least_conn", |i| ours(zone, i, least, Counted::No));
-}
-
-/// The median of some rounds, with as much work of its own between the picks as a request has, at
-/// least: nobody picks without a pause. What that work takes alone is not counted.
-fn spaced<F: FnMut() + Send>(name: &str, make: impl Fn(usize) -> F) {
-    let figures = [1, 2].map(|n| {
-        let mut rounds: Vec<f64> = (0..ROUNDS)
-            .map(|_| {
-                let idle = spaced_once(n, &|_| || ());
-                spaced_once(n, &make) - idle
-            })
-            .collect();
-        rounds.sort_by(f64::total_cmp);
-        rounds[ROUNDS / 2]
-    });
-    println!("{name:44} {:8.1} {:8.1}", figures[0], figures[1]);
-}
-
-fn spaced_once<F: FnMut() + Send>(threads: usize, make: &impl Fn(usize) -> F) -> f64 {
-    const PICKS: u32 = 100_000;
-    let work = |i| {
-        let mut pick = make(i);
-        move || {
-            let begun = on_cpu();
-            let mut x = 1u64;
-            for _ in 0..PICKS {
-                pick();
-                for _ in 0..1500 {
-                    x = black_box(x).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-                }
-            }
-            black_box(x);
-            on_cpu() - begun
-        }
-    };
-    let took: u64 = thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|i| scope.spawn(work(i))).collect();
-        threads.into_iter().map(|thread| thread.join().expect("no pick panics")).sum()
-    });
-    took as f64 / f64::from(PICKS) / threads as f64
 }
 
 /// The median of some rounds of one at work.
