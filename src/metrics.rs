@@ -8,7 +8,7 @@ use std::rc::Rc;
 use peerage_core::api::error::{Code, Problem};
 use peerage_core::metrics::{Build, Format, Page, StateFile, ZoneSample};
 use peerage_core::name::UpstreamName;
-use peerage_zone::{Cursor, Extent, KnownHosts, Lead, Tallied, Tally, Worker};
+use peerage_zone::{Cursor, Extent, Lead, Tallied, Tally, Worker};
 
 use crate::admin::{self, answer, build};
 use crate::conf::Zone;
@@ -124,7 +124,6 @@ struct Visit {
     names: Vec<UpstreamName>,
     /// The upstream being read.
     tally: Option<Tally>,
-    hosts: KnownHosts,
     sample: ZoneSample,
 }
 
@@ -136,7 +135,6 @@ impl Visit {
             cursor: Cursor::default(),
             names: Vec::new(),
             tally: None,
-            hosts: KnownHosts::default(),
             sample,
         })
     }
@@ -144,7 +142,7 @@ impl Visit {
     /// Reads on; false where nothing is left.
     fn piece(&mut self, extent: Extent) -> bool {
         if let Some(tally) = &mut self.tally {
-            match self.worker.tally_on(tally, &mut self.hosts, &process::clock()) {
+            match self.worker.tally_on(tally, &process::clock()) {
                 Tallied::More => return true,
                 Tallied::Whole(upstream) => self.sample.upstreams.push(*upstream),
                 Tallied::Gone => {}

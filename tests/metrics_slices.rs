@@ -28,25 +28,18 @@ fn fill(nginx: &Nginx, upstreams: usize) {
     assert_eq!(made.status, 200, "{}", made.text());
 }
 
-#[test]
-fn no_turn_of_the_event_loop_takes_5_ms_for_ten_thousand_servers() {
+/// Asks five times for all servers, however they are spread over upstreams: no turn of the event
+/// loop takes 5 ms of CPU, and there are at least so many. `look` gets the number of upstreams.
+fn in_slices(conf: &Conf, least: u64, ask: impl Fn(&Nginx) -> Reply, look: impl Fn(&Reply, usize)) {
     for upstreams in [1, 500, SERVERS] {
-        let conf = Nginx::builder().http(
-            "peerage_zone main 64m;
-             server { listen {api}; location /metrics { peerage_metrics; }
-                 location /api { peerage_api write=on; client_max_body_size 8m; } }",
-        );
-        let (conf, turns) = Turns::of(conf);
+        let (conf, turns) = Turns::of(conf.clone());
         let nginx = conf.start();
         fill(&nginx, upstreams);
         let mut all = Vec::new();
         for _ in 0..5 {
-            let (reply, longest, n) =
-                turns.during(|| scrape(nginx.addr("api"), "/metrics", OPENMETRICS));
-            let shown = Exposition::of(&reply);
-            assert_eq!(shown.all("peerage_upstream_server_requests_total").len(), SERVERS);
-            assert_eq!(shown.all("peerage_upstream_eligible").len(), upstreams);
-            assert!(n > 100, "{} bytes in {n} turns", reply.body.len());
+            let (reply, longest, n) = turns.during(|| ask(&nginx));
+            look(&reply, upstreams);
+            assert!(n > least, "{} bytes in {n} turns", reply.body.len());
             all.push(longest);
         }
         // Caches that another process has emptied cost a turn time too.
@@ -56,27 +49,31 @@ fn no_turn_of_the_event_loop_takes_5_ms_for_ten_thousand_servers() {
 }
 
 #[test]
+fn no_turn_of_the_event_loop_takes_5_ms_for_ten_thousand_servers() {
+    let conf = Nginx::builder().http(
+        "peerage_zone main 64m;
+         server { listen {api}; location /metrics { peerage_metrics; }
+             location /api { peerage_api write=on; client_max_body_size 8m; } }",
+    );
+    let ask = |nginx: &Nginx| scrape(nginx.addr("api"), "/metrics", OPENMETRICS);
+    in_slices(&conf, 100, ask, |reply, upstreams| {
+        let shown = Exposition::of(reply);
+        assert_eq!(shown.all("peerage_upstream_server_requests_total").len(), SERVERS);
+        assert_eq!(shown.all("peerage_upstream_eligible").len(), upstreams);
+    });
+}
+
+#[test]
 fn no_turn_takes_5_ms_for_ten_thousand_peers_of_the_plus_api() {
-    for upstreams in [1, 500, SERVERS] {
-        let conf = Nginx::builder().http("peerage_zone main 64m;").with_api("write=on");
-        let (conf, turns) = Turns::of(conf);
-        let nginx = conf.start();
-        fill(&nginx, upstreams);
-        let mut all = Vec::new();
-        for _ in 0..5 {
-            let (reply, longest, n) =
-                turns.during(|| get(nginx.addr("api"), "/api/9/http/upstreams").unwrap());
-            let shown = reply.json();
-            let shown = shown.as_object().unwrap();
-            assert_eq!(shown.len(), upstreams);
-            let peers = shown.values().map(|upstream| upstream["peers"].as_array().unwrap().len());
-            assert_eq!(peers.sum::<usize>(), SERVERS);
-            assert!(n > 80, "{} bytes in {n} turns", reply.body.len());
-            all.push(longest);
-        }
-        all.sort_unstable();
-        assert!(all[2] < ms(5), "{upstreams} upstreams: {all:?}");
-    }
+    let conf = Nginx::builder().http("peerage_zone main 64m;").with_api("write=on");
+    let ask = |nginx: &Nginx| get(nginx.addr("api"), "/api/9/http/upstreams").unwrap();
+    in_slices(&conf, 80, ask, |reply, upstreams| {
+        let shown = reply.json();
+        let shown = shown.as_object().unwrap();
+        assert_eq!(shown.len(), upstreams);
+        let peers = shown.values().map(|upstream| upstream["peers"].as_array().unwrap().len());
+        assert_eq!(peers.sum::<usize>(), SERVERS);
+    });
 }
 
 /// What stands on hosts is not read anew for every few peers.
@@ -122,5 +119,6 @@ fn a_client_that_goes_away_takes_its_page_with_it() {
     let (memory, open) = (rss_kb(worker), descriptors(worker));
     go_away(scale(100, 1_000));
     assert!(rss_kb(worker) <= memory + 2_048, "{} kB, was {memory}", rss_kb(worker));
-    assert!(descriptors(worker) <= open, "{open}");
+    // nginx sees that a client is gone at its next event.
+    eventually(secs(5), || descriptors(worker) <= open);
 }

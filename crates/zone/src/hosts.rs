@@ -111,6 +111,24 @@ impl Worker {
     }
 }
 
+/// The hosts' layer as it was read last, to be read anew only when it has changed.
+#[derive(Default)]
+pub(crate) struct KnownHosts {
+    revision: u64,
+    hosts: Hosts,
+}
+
+impl KnownHosts {
+    /// The hosts of now. Inside a read section.
+    pub(crate) fn look(&mut self, zone: &Zone) -> &Hosts {
+        let revision = zone.hosts_revision();
+        if self.revision != revision {
+            *self = Self { revision, hosts: zone.stored_hosts().hosts };
+        }
+        &self.hosts
+    }
+}
+
 /// What entries keep of a machine's address: equal for equal addresses, 0 for none.
 pub(crate) fn mark(ip: IpAddr) -> u32 {
     match ip {

@@ -9,6 +9,7 @@
 
 mod address;
 mod adopt;
+mod along;
 mod batch;
 mod bound;
 mod change;
@@ -75,6 +76,6 @@ pub use crate::names::{Named, Names};
 pub use crate::peers::{Page, PeerCursor, SeenPeer};
 pub use crate::pick::{Pick, Picked};
 pub use crate::size::Need;
-pub use crate::tally::{Extent, KnownHosts, Tallied, Tally};
+pub use crate::tally::{Extent, Tallied, Tally};
 pub use crate::worker::{Swept, Worker};
 pub use crate::zone::{Format, Report, Zone};

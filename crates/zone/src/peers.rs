@@ -11,6 +11,7 @@ use peerage_shm::Ordering::Relaxed;
 use peerage_shm::point;
 
 use crate::address::Address;
+use crate::along::Along;
 use crate::choice::Clock;
 use crate::done::COUNT_MASK;
 use crate::layout::{Entry, Peer, set};
@@ -46,9 +47,7 @@ pub struct Page {
 /// Where a listing of an upstream's peers stands.
 #[derive(Clone, Debug, Default)]
 pub struct PeerCursor {
-    /// The table that it is in: its word, and its revision, since a later one may lie in its place.
-    table: (u64, u64),
-    at: usize,
+    along: Along,
     /// Peers that it has shown, by number; where another table has come, it begins there anew.
     shown: HashSet<u64>,
 }
@@ -69,18 +68,15 @@ impl Worker {
         let up = self.zone().find(name.as_str().as_bytes())?;
         point!("read.found");
         let (region, table) = (self.region(), up.table(self.zone())?);
-        let now = (table.word(), table.revision());
-        if cursor.table != now {
-            (cursor.table, cursor.at) = (now, 0);
-        }
+        cursor.along.look(table);
         let cold = record::decode_upstream_cold(&table.cold().read(region)).ok()?;
         let mut known = self.known_hosts.borrow_mut();
         let hosts = known.look(self.zone());
         let (method, upgraded) = (table.part().method, HashMap::new());
-        let entries = table.entries().get(cursor.at..).unwrap_or_default();
+        let entries = table.entries().get(cursor.along.next..).unwrap_or_default();
         let mut peers = Vec::with_capacity(most.min(entries.len()));
         for entry in entries.iter().take(most).map(Entry::read) {
-            cursor.at += 1;
+            cursor.along.next += 1;
             let peer = Peer::at(region, entry.peer);
             if peer.is_some_and(|peer| !cursor.shown.insert(peer.uid().into())) {
                 continue;
@@ -104,7 +100,7 @@ impl Worker {
                 server,
             });
         }
-        let more = cursor.at < table.entries().len();
+        let more = cursor.along.next < table.entries().len();
         Some(Page { peers, more, revision: table.revision() })
     }
 

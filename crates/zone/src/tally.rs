@@ -16,13 +16,13 @@ use peerage_core::server::{AdminState, Limits, Server};
 use peerage_core::state::{Facts, reason, state};
 use peerage_core::upstream::Method;
 
+use crate::along::Along;
 use crate::choice::{Clock, Found};
 use crate::done::codes;
-use crate::layout::{Entry, Table, Up, get};
+use crate::layout::{Entry, Up, get};
 use crate::live::facts;
 use crate::stored::StoredServer;
 use crate::worker::Worker;
-use crate::zone::Zone;
 
 /// Whether servers are asked for, or only how many of them take requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +37,7 @@ pub enum Extent {
 pub struct Tally {
     found: Found,
     extent: Extent,
-    /// The table that is being read: its word, and its revision, since a later one may lie in its
-    /// place.
-    table: (u64, u64),
-    /// Its next entry.
-    next: usize,
+    along: Along,
     /// Servers that were met, by id.
     met: HashSet<u64>,
     /// And their addresses, where they are read.
@@ -62,24 +58,6 @@ pub enum Tallied {
     Gone,
 }
 
-/// The hosts' layer as it was read last, to be read anew only when it has changed.
-#[derive(Default)]
-pub struct KnownHosts {
-    revision: u64,
-    hosts: Hosts,
-}
-
-impl KnownHosts {
-    /// The hosts of now. Inside a read section.
-    pub(crate) fn look(&mut self, zone: &Zone) -> &Hosts {
-        let revision = zone.hosts_revision();
-        if self.revision != revision {
-            *self = Self { revision, hosts: zone.stored_hosts().hosts };
-        }
-        &self.hosts
-    }
-}
-
 impl Worker {
     /// Begins to read an upstream.
     pub fn tally(&self, name: &UpstreamName, extent: Extent) -> Option<Tally> {
@@ -92,8 +70,7 @@ impl Worker {
         Some(Tally {
             found,
             extent,
-            table: (0, 0),
-            next: 0,
+            along: Along::default(),
             met: HashSet::new(),
             addresses: HashSet::new(),
             turns: 0,
@@ -102,26 +79,27 @@ impl Worker {
     }
 
     /// Reads on.
-    pub fn tally_on(&self, tally: &mut Tally, known: &mut KnownHosts, clock: &Clock) -> Tallied {
+    pub fn tally_on(&self, tally: &mut Tally, clock: &Clock) -> Tallied {
         let _section = self.enter();
         let Some((up, table)) =
             tally.found.again().and_then(|up| Some((up, up.table(self.zone())?)))
         else {
             return Tallied::Gone;
         };
-        tally.look(table);
+        tally.turns += u32::from(tally.along.look(table));
+        let mut known = self.known_hosts.borrow_mut();
         let hosts = known.look(self.zone());
         let entries = table.entries();
-        let end = entries.len().min(tally.next + LOOKED_AT);
+        let end = entries.len().min(tally.along.next + LOOKED_AT);
         let mut read = 0;
         // One that changes faster than it can be read is shown as far as it was.
-        while tally.next < end && read < READ && tally.turns < TURNS {
-            let rest = entries.get(tally.next..).unwrap_or_default();
+        while tally.along.next < end && read < READ && tally.turns < TURNS {
+            let rest = entries.get(tally.along.next..).unwrap_or_default();
             let Some(server) = first(rest) else { break };
-            tally.next += server.entries.len();
+            tally.along.next += server.entries.len();
             read += usize::from(self.meet(tally, &server, table.method(), hosts, clock));
         }
-        if tally.next < entries.len() && tally.turns < TURNS {
+        if tally.along.next < entries.len() && tally.turns < TURNS {
             return Tallied::More;
         }
         times(up, &mut tally.sample);
@@ -210,18 +188,6 @@ impl Worker {
             }
         }
         out.push(&server.addr.to_string(), sample, responses);
-    }
-}
-
-impl Tally {
-    /// Begins anew where the table is another one.
-    fn look(&mut self, table: Table) {
-        let table = (table.word(), table.revision());
-        if self.table != table {
-            self.table = table;
-            self.next = 0;
-            self.turns += 1;
-        }
     }
 }
 

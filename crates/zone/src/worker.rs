@@ -8,8 +8,8 @@ use peerage_shm::{Region, Section, Slot};
 use crate::bound::Remembered;
 use crate::choice::Clock;
 use crate::events::Said;
+use crate::hosts::KnownHosts;
 use crate::shut::Taken;
-use crate::tally::KnownHosts;
 use crate::trace::Reachable;
 use crate::zone::Zone;
 

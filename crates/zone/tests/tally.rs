@@ -9,15 +9,14 @@ use peerage_core::counters::BUCKETS_MS;
 use peerage_core::metrics::UpstreamSample;
 use peerage_core::server::AdminState;
 use peerage_core::state::{State, eligible};
-use peerage_zone::{Extent, KnownHosts, Outcome, Tallied};
+use peerage_zone::{Extent, Outcome, Tallied};
 use support::{World, server, upstream};
 
 /// Reads an upstream whole; something may happen between two pieces.
 fn tally(world: &World, name: &str, extent: Extent, between: impl Fn(usize)) -> UpstreamSample {
-    let mut known = KnownHosts::default();
     let mut tally = world.worker.tally(&upstream(name), extent).expect("there is one");
     for piece in 0.. {
-        match world.worker.tally_on(&mut tally, &mut known, &world.clock) {
+        match world.worker.tally_on(&mut tally, &world.clock) {
             Tallied::More => between(piece),
             Tallied::Whole(sample) => return *sample,
             Tallied::Gone => panic!("it is there"),
@@ -153,8 +152,7 @@ fn an_upstream_that_goes_is_gone_and_an_empty_one_is_whole() {
     assert_eq!((sample.eligible, sample.servers().count()), (0, 0));
     let mut begun = world.worker.tally(&upstream("app"), Extent::Servers).expect("there is one");
     world.ok("app", &Change::DeleteUpstream { force: false });
-    let mut known = KnownHosts::default();
-    let on = world.worker.tally_on(&mut begun, &mut known, &world.clock);
+    let on = world.worker.tally_on(&mut begun, &world.clock);
     assert!(matches!(on, Tallied::Gone), "{on:?}");
     assert!(world.worker.tally(&upstream("app"), Extent::Servers).is_none());
 }
