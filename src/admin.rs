@@ -11,6 +11,8 @@ pub(crate) mod doors;
 mod durably;
 mod events;
 mod export;
+#[cfg(feature = "panic")]
+mod fetch;
 mod flush;
 mod guard;
 mod import;
@@ -50,6 +52,10 @@ pub(crate) fn change_of(r: Request<'_>) -> Option<String> {
 
 /// Answers a request to the API; the value goes back to nginx.
 pub(crate) fn handle(r: Request<'_>) -> isize {
+    #[cfg(feature = "panic")]
+    if let Some(wish) = r.header("peerage-fetch") {
+        return fetch::handle(r, wish);
+    }
     if let Some(path) = plus::path(r) {
         return plus::handle(r, path);
     }

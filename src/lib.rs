@@ -16,6 +16,11 @@ mod ffi;
 mod loads;
 mod metrics;
 mod module;
+#[cfg_attr(
+    not(feature = "panic"),
+    expect(dead_code, reason = "nothing but tests connects to a server yet")
+)]
+mod net;
 mod variables;
 mod worker;
 mod zone;

@@ -23,7 +23,7 @@ use crate::ffi::resolve::Resolver;
 use crate::ffi::session;
 use crate::ffi::timer::{self, Kind, Timer};
 use crate::ffi::{connections, task, wake};
-use crate::{audit, zone};
+use crate::{audit, net, zone};
 
 /// How often a process looks for others that died.
 const ROUND: u64 = 500;
@@ -157,6 +157,7 @@ pub(crate) fn end() {
         return;
     }
     drop(state.round.borrow_mut().take());
+    net::end();
     state.pending.borrow_mut().clear();
     #[cfg(ngx_feature = "http_ssl")]
     session::forget();

@@ -1,7 +1,8 @@
 /*
- * Bits of nginx's request. Since 1.29 its bit fields begin in the middle of a
- * word, where bindgen expects the fields behind the first ones at other places
- * than the compiler of nginx puts them: here a C compiler looks for them.
+ * Bits of nginx's request, and of its part of an SSL connection. Their bit
+ * fields begin in the middle of a word (the request's since 1.29), where
+ * bindgen expects the fields behind the first ones at other places than the
+ * compiler of nginx puts them: here a C compiler looks for them.
  */
 
 #include <ngx_config.h>
@@ -42,3 +43,14 @@ peerage_add_reference(ngx_http_request_t *r)
 {
     r->count++;
 }
+
+
+#if (NGX_SSL)
+
+void
+peerage_no_wait_shutdown(ngx_connection_t *c)
+{
+    c->ssl->no_wait_shutdown = 1;
+}
+
+#endif

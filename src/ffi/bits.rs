@@ -1,5 +1,7 @@
-//! Bits of nginx's request, by way of C (bits.c says why). Nothing else may read or set them.
+//! Bits of nginx's structures, by way of C (bits.c says why). Nothing else may read or set them.
 
+#[cfg(ngx_feature = "http_ssl")]
+use nginx_sys::ngx_connection_t;
 use nginx_sys::{ngx_http_request_t, ngx_uint_t};
 
 unsafe extern "C" {
@@ -8,6 +10,8 @@ unsafe extern "C" {
     fn peerage_discards_body(r: *mut ngx_http_request_t) -> ngx_uint_t;
     fn peerage_disable_not_modified(r: *mut ngx_http_request_t);
     fn peerage_add_reference(r: *mut ngx_http_request_t);
+    #[cfg(ngx_feature = "http_ssl")]
+    fn peerage_no_wait_shutdown(c: *mut ngx_connection_t);
 }
 
 /// Whether the answer has no body.
@@ -58,4 +62,15 @@ pub(super) unsafe fn disable_not_modified(r: *mut ngx_http_request_t) {
 pub(super) unsafe fn add_reference(r: *mut ngx_http_request_t) {
     // SAFETY: as above.
     unsafe { peerage_add_reference(r) };
+}
+
+/// Keeps nginx from waiting for the other side's end of TLS.
+///
+/// # Safety
+///
+/// - `c` is an open connection with TLS, and nothing refers to its part of it meanwhile
+#[cfg(ngx_feature = "http_ssl")]
+pub(super) unsafe fn no_wait_shutdown(c: *mut ngx_connection_t) {
+    // SAFETY: the caller's connection.
+    unsafe { peerage_no_wait_shutdown(c) };
 }

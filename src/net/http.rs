@@ -1,0 +1,199 @@
+//! HTTP over one connection: a request, as much of the response as is wanted, and the connection
+//! again if it is fit for another one.
+
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::{http1, http2};
+use hyper::{HeaderMap, Request, Response, StatusCode, rt};
+
+use super::Stream;
+use super::error::Error;
+use super::executor::{self, Handle};
+use crate::ffi::stream::Fate;
+
+/// A body that is there as a whole.
+pub(crate) type Body = Full<Bytes>;
+
+/// What of a response is taken at most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// Bytes of the head; a longer one is an error. At least 8 KB are taken.
+    pub(crate) head: usize,
+    /// Bytes of the body; the rest of a longer one is not read.
+    pub(crate) body: usize,
+}
+
+/// A response, or how it begins.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Vec<u8>,
+    /// The body is there to its end.
+    pub(crate) is_whole: bool,
+    pub(crate) trailers: Option<HeaderMap>,
+}
+
+/// A connection that speaks HTTP; dropping it closes it, whatever is under way.
+pub(crate) struct Connection {
+    sender: Sender,
+    limits: Limits,
+    fate: Fate,
+    /// The error with which the driver ended.
+    end: Rc<RefCell<Option<Error>>>,
+    /// What moves the bytes.
+    _drivers: Rc<Drivers>,
+}
+
+enum Sender {
+    One(http1::SendRequest<Body>),
+    Two(http2::SendRequest<Body>),
+}
+
+impl Connection {
+    /// Speaks HTTP/1.1 over a stream, and understands 1.0.
+    pub(crate) async fn http1(stream: Stream, limits: Limits) -> Result<Self, Error> {
+        let fate = stream.fate();
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(limits.head.max(HEAD_MIN));
+        let (sender, driver) =
+            builder.handshake(stream).await.map_err(|e| error(&fate, None, &e))?;
+        Ok(Self::new(Sender::One(sender), driver, limits, fate, Rc::default()))
+    }
+
+    /// Speaks HTTP/2 over a stream, whose server is known to.
+    pub(crate) async fn http2(stream: Stream, limits: Limits) -> Result<Self, Error> {
+        let fate = stream.fate();
+        let drivers = Rc::new(Drivers::default());
+        let mut builder = http2::Builder::new(Executor(Rc::downgrade(&drivers)));
+        builder.max_header_list_size(u32::try_from(limits.head).unwrap_or(u32::MAX));
+        let (sender, driver) =
+            builder.handshake(stream).await.map_err(|e| error(&fate, None, &e))?;
+        Ok(Self::new(Sender::Two(sender), driver, limits, fate, drivers))
+    }
+
+    fn new(
+        sender: Sender,
+        driver: impl Future<Output = hyper::Result<()>> + 'static,
+        limits: Limits,
+        fate: Fate,
+        drivers: Rc<Drivers>,
+    ) -> Self {
+        let end = Rc::new(RefCell::new(None));
+        drivers.spawn({
+            let (end, fate) = (Rc::clone(&end), fate.clone());
+            async move {
+                if let Err(e) = driver.await {
+                    end.replace(Some(error(&fate, None, &e)));
+                }
+            }
+        });
+        Self { sender, limits, fate, end, _drivers: drivers }
+    }
+
+    /// Whether it may be tried with another request.
+    pub(crate) fn is_open(&self) -> bool {
+        match &self.sender {
+            Sender::One(sender) => !sender.is_closed(),
+            Sender::Two(sender) => !sender.is_closed(),
+        }
+    }
+
+    /// Sends a request and takes the response; the connection comes back if both went to their
+    /// ends and it stays open.
+    pub(crate) async fn exchange(
+        mut self,
+        request: Request<Body>,
+    ) -> Result<(Reply, Option<Self>), Error> {
+        let sent = match &mut self.sender {
+            Sender::One(sender) => sender.send_request(request).await,
+            Sender::Two(sender) => sender.send_request(request).await,
+        };
+        let response = sent.map_err(|e| self.error(&e))?;
+        let reply = self.take(response).await?;
+        if !reply.is_whole {
+            return Ok((reply, None));
+        }
+        let ready = match &mut self.sender {
+            Sender::One(sender) => sender.ready().await,
+            Sender::Two(sender) => sender.ready().await,
+        };
+        Ok((reply, ready.is_ok().then_some(self)))
+    }
+
+    async fn take(&self, response: Response<Incoming>) -> Result<Reply, Error> {
+        let (head, mut body) = response.into_parts();
+        let (status, headers) = (head.status, head.headers);
+        let mut reply =
+            Reply { status, headers, body: Vec::new(), is_whole: false, trailers: None };
+        while let Some(frame) = body.frame().await {
+            match frame.map_err(|e| self.error(&e))?.into_data() {
+                Ok(data) => {
+                    let room = self.limits.body - reply.body.len();
+                    reply.body.extend_from_slice(&data[..data.len().min(room)]);
+                    if data.len() > room {
+                        return Ok(reply);
+                    }
+                }
+                Err(frame) => reply.trailers = frame.into_trailers().ok(),
+            }
+        }
+        reply.is_whole = true;
+        Ok(reply)
+    }
+
+    fn error(&self, e: &hyper::Error) -> Error {
+        error(&self.fate, self.end.borrow().as_ref(), e)
+    }
+}
+
+/// What an error of hyper's comes from.
+fn error(fate: &Fate, end: Option<&Error>, e: &hyper::Error) -> Error {
+    // hyper may tell the request no more than that the connection is gone.
+    if let Some(cause) = fate.error() {
+        return cause;
+    }
+    let source = std::error::Error::source(e);
+    if e.is_canceled() || e.is_closed() {
+        return match source.and_then(|source| source.downcast_ref()) {
+            Some(cause) => error(fate, end, cause),
+            None => end.cloned().unwrap_or(Error::Closed),
+        };
+    }
+    if e.is_incomplete_message() || (fate.is_ended() && !e.is_parse()) {
+        return Error::Closed;
+    }
+    let cause = source.map(|source| format!(": {source}"));
+    Error::Protocol(format!("{e}{}", cause.unwrap_or_default()))
+}
+
+/// The futures that a connection needs besides the request's.
+#[derive(Default)]
+struct Drivers(RefCell<Vec<Handle>>);
+
+impl Drivers {
+    fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        let handle = executor::spawn(future);
+        let mut handles = self.0.borrow_mut();
+        handles.retain(|handle| !handle.is_over());
+        handles.push(handle);
+    }
+}
+
+/// For hyper: runs what a connection needs as long as the connection is there.
+#[derive(Clone)]
+struct Executor(Weak<Drivers>);
+
+impl<F: Future<Output = ()> + 'static> rt::Executor<F> for Executor {
+    fn execute(&self, future: F) {
+        if let Some(drivers) = self.0.upgrade() {
+            drivers.spawn(future);
+        }
+    }
+}
+
+/// hyper's buffer has at least that many bytes.
+const HEAD_MIN: usize = 8192;
