@@ -27,3 +27,9 @@ pub(crate) fn serves(glob: Option<&Glob>, given: &[u8]) -> Result<Case, NoPeer> 
 pub(crate) fn disabled(log: Log<'_>) {
     log.write(Level::Warn, 0, format_args!("upstream server temporarily disabled"));
 }
+
+/// Says that errors in a row eject a server; the request's log adds which.
+#[cold]
+pub(crate) fn ejected(log: Log<'_>) {
+    log.write(Level::Warn, 0, format_args!("upstream server ejected as an outlier"));
+}

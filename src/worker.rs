@@ -9,7 +9,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use peerage_core::declare::DeclaredUpstream;
-use peerage_zone::{Closing, Worker};
+use peerage_zone::{Closing, Relieved, Worker};
 
 use self::names::{Names, Occasion};
 use self::state::{Keeper, Pace};
@@ -267,6 +267,9 @@ fn round() {
                 swept.references,
                 place.name
             );
+        }
+        for Relieved { upstream, address, .. } in place.worker.relieve(&process::clock()) {
+            log!(Notice, "peer \"{address}\" of upstream \"{upstream}\" takes requests again");
         }
         // A look, so that later ones know since when the disk is behind.
         place.worker.zone().durable().lag(timer::now());

@@ -123,11 +123,11 @@ fn bad_upstreams() -> Vec<Row> {
         ),
         ("no servers said", r#"{"method":null}"#, 400, "bad-value", Some("servers")),
         (
-            "a field of a later version",
-            r#"{"outlier":{},"servers":[]}"#,
+            "fields that do not go together",
+            r#"{"check":{"type":"tcp","uri":"/"},"servers":[]}"#,
             400,
             "bad-value",
-            Some("outlier"),
+            Some("check.uri"),
         ),
         (
             "the same address twice",

@@ -197,6 +197,42 @@ fn blocks() {
             "invalid parameter \"weight\" in \"peerage_defaults\"",
         ),
         ("peerage main; peerage_defaults backup=1;", "invalid parameter \"backup=1\""),
+        ("peerage_check;", "\"peerage_check\" directive needs \"peerage\" before it"),
+        ("peerage_outlier;", "\"peerage_outlier\" directive needs \"peerage\" before it"),
+        ("peerage main; peerage_check; peerage_check;", "\"peerage_check\" directive is duplicate"),
+        (
+            "peerage main; peerage_outlier; peerage_outlier;",
+            "\"peerage_outlier\" directive is duplicate",
+        ),
+        (
+            "peerage main name=$arg_name; peerage_check;",
+            "\"peerage_check\" directive is not allowed in upstream \"",
+        ),
+        (
+            "peerage main name=$arg_name; peerage_outlier;",
+            "\"peerage_outlier\" directive is not allowed in upstream \"",
+        ),
+        (
+            "peerage main; peerage_check rise=2;",
+            "invalid parameter \"rise=2\" in \"peerage_check\" directive",
+        ),
+        (
+            "peerage main; peerage_check fails=1 fails=2;",
+            "duplicate parameter \"fails\" in \"peerage_check\" directive",
+        ),
+        (
+            "peerage main; peerage_check interval=5x;",
+            "invalid value \"interval=5x\" in \"peerage_check\" directive: it is not a time",
+        ),
+        (
+            "peerage main; peerage_check type=tcp uri=/;",
+            "invalid value \"uri=/\" in \"peerage_check\" directive: \
+             it has no meaning where the type is \"tcp\"",
+        ),
+        (
+            "peerage main; peerage_outlier max=1s;",
+            "invalid value \"max=1s\" in \"peerage_outlier\" directive: it must be at least the base",
+        ),
         ("peerage main; peerage_defaults weight=1 weight=2;", "duplicate parameter \"weight\""),
         (
             "peerage main; peerage_defaults weight=-1;",

@@ -113,9 +113,43 @@ def before_call(context, case, kwargs):
 
 
 def known(body):
-    """The body of an upstream: the configuration has the variables of its key."""
+    """The body of an upstream: the configuration has the variables of its key, and what it says of
+    health goes together."""
     if "$" in str(body.get("hash_key")):
         body["hash_key"] = "${uri}-$arg_x"
+    if isinstance(body.get("check"), dict):
+        check(body["check"])
+    if isinstance(body.get("outlier"), dict):
+        # It may not be below the base, also of what is there.
+        body["outlier"]["max"] = None
+
+
+# Fields of a check that only some types have.
+ONLY = {
+    "uri": ("http", "https", "grpc"),
+    "host": ("http", "https", "grpc"),
+    "sni": ("https",),
+    "verify": ("https",),
+    "ca": ("https",),
+    "status": ("http", "https"),
+    "body": ("http", "https"),
+    "reuse": ("http", "https", "grpc"),
+}
+
+
+def check(said):
+    """A check with what its type has, also over one of another type that is there."""
+    kind = said["type"] = said.get("type") or "http"
+    for field, kinds in ONLY.items():
+        if kind not in kinds:
+            said[field] = None
+    is_path = str(said.get("uri")).startswith("/")
+    if kind == "grpc" and is_path or kind in ("http", "https") and not is_path:
+        said["uri"] = None
+    if said.get("ca") is None:
+        said["verify"] = None
+    # It may not be above the interval, also of what is there.
+    said["timeout"] = None
 
 
 def server(body):

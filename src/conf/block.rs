@@ -1,10 +1,12 @@
-//! `peerage`, `peerage_server`, `peerage_defaults`, `peerage_method`, `peerage_hash_key`: an
-//! upstream{} taken over.
+//! `peerage`, `peerage_server`, `peerage_defaults`, `peerage_method`, `peerage_hash_key`,
+//! `peerage_check`, `peerage_outlier`: an upstream{} taken over.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use peerage_core::addr::ServerAddr;
+use peerage_core::check::Check;
+use peerage_core::check::outlier::Outlier;
 use peerage_core::declare::{DeclaredServer, DeclaredUpstream};
 use peerage_core::field;
 use peerage_core::name::{Glob, UpstreamName};
@@ -30,6 +32,8 @@ pub(crate) struct Block {
     method: Cell<Option<Method>>,
     hash_key: OnceCell<Complex>,
     defaults: OnceCell<Defaults>,
+    check: OnceCell<Box<Check>>,
+    outlier: OnceCell<Outlier>,
     servers: RefCell<Vec<DeclaredServer>>,
     declared: OnceCell<DeclaredUpstream>,
     finished: Cell<bool>,
@@ -64,12 +68,14 @@ impl Block {
         self.declared.get()
     }
 
-    /// `peerage_defaults` and `peerage_method`.
+    /// `peerage_defaults`, `peerage_method`, `peerage_check` and `peerage_outlier`.
     pub(crate) fn settings(&self) -> Settings {
         Settings {
             method: self.method.get(),
             defaults: self.defaults.get().copied().unwrap_or_default(),
             texts: Texts::default(),
+            check: self.check.get().cloned(),
+            outlier: self.outlier.get().copied(),
         }
     }
 
@@ -154,6 +160,8 @@ pub(crate) fn set(cf: &Conf<'_>) -> Result<(), Refused> {
         method: Cell::new(None),
         hash_key: OnceCell::new(),
         defaults: OnceCell::new(),
+        check: OnceCell::new(),
+        outlier: OnceCell::new(),
         servers: RefCell::default(),
         declared: OnceCell::new(),
         finished: Cell::new(false),
@@ -209,6 +217,30 @@ pub(crate) fn hash_key(cf: &Conf<'_>) -> Result<(), Refused> {
     let args = cf.args()?;
     let block = taken_over(cf.srv(), DIRECTIVE)?;
     block.hash_key.set(cf.complex(args[1])?).map_err(|_| words::duplicate(DIRECTIVE))
+}
+
+/// `peerage_check [parameters]`.
+pub(crate) fn check(cf: &Conf<'_>) -> Result<(), Refused> {
+    const DIRECTIVE: &str = "peerage_check";
+    let args = cf.args()?;
+    let block = taken_over(cf.srv(), DIRECTIVE)?;
+    let check = Check::parse(&args[1..]).map_err(|e| words::refused(DIRECTIVE, &e))?;
+    if block.is_keyed() {
+        return Err(keyed(DIRECTIVE, &block.upstream));
+    }
+    block.check.set(Box::new(check)).map_err(|_| words::duplicate(DIRECTIVE))
+}
+
+/// `peerage_outlier [parameters]`.
+pub(crate) fn outlier(cf: &Conf<'_>) -> Result<(), Refused> {
+    const DIRECTIVE: &str = "peerage_outlier";
+    let args = cf.args()?;
+    let block = taken_over(cf.srv(), DIRECTIVE)?;
+    let outlier = Outlier::parse(&args[1..]).map_err(|e| words::refused(DIRECTIVE, &e))?;
+    if block.is_keyed() {
+        return Err(keyed(DIRECTIVE, &block.upstream));
+    }
+    block.outlier.set(outlier).map_err(|_| words::duplicate(DIRECTIVE))
 }
 
 /// Directives that put themselves around what the block has so far.

@@ -456,10 +456,16 @@ callback! {
                 received: state.bytes_received as u64,
             },
         };
-        if worker.done(&mut peer.choice, &outcome, process::clock).disabled {
+        let done = worker.done(&mut peer.choice, &outcome, process::clock);
+        if done.disabled || done.ejected {
             // SAFETY: a connection that is being made has its request's log.
             let log = unsafe { Log::from_raw(pc.log) };
-            balancer::disabled(log);
+            if done.disabled {
+                balancer::disabled(log);
+            }
+            if done.ejected {
+                balancer::ejected(log);
+            }
         }
         point!("peer.freed");
     }

@@ -46,6 +46,7 @@ fn main() -> Result<()> {
     write(&dir, "query", &queries, |query| (*query).into())?;
     write(&dir, "query-more", QUERIES, |query| (*query).into())?;
     write(&dir, "directive", WORDS, |words| (*words).into())?;
+    write(&dir, "answer", ANSWERS, |answer| (*answer).into())?;
     write(&dir, "door", DOORS, |text| (*text).into())?;
     write(&dir, "plus", PLUS, |text| (*text).into())?;
 
@@ -129,7 +130,8 @@ fn upstream() -> Upstream {
     });
     let settings = Settings::default();
     let declared = DeclaredUpstream { name: name.clone(), settings, servers: servers.to_vec() };
-    let body = br#"{"defaults":{"max_fails":2},"servers":[
+    let body =
+        br#"{"defaults":{"max_fails":2},"check":{"uri":"/up","body":"ok"},"outlier":{},"servers":[
         {"server":"10.0.0.1:8080","weight":5,"admin":{"state":"drain","reason":"disk","ttl":"5m"}},
         {"server":"10.0.0.9","route":"a","fail_timeout":"30s","labels":{"rack":"b"}},
         {"server":"unix:/run/a","backup":true,"admin":{"state":"down"}}]}"#;
@@ -203,6 +205,15 @@ const QUERIES: &[&str] = &[
     "force=1&missing=ok",
 ];
 
+/// The length of pieces, a text or a status, an answer.
+const ANSWERS: &[&[u8]] = &[
+    b"\x03all is well\n<p>all is not well, all is well</p>",
+    b"\x43aab\naaaab",
+    b"\x020\n\x00\x00\x00\x00\x02\x08\x01",
+    b"\x020\n\x00\x00\x00\x00\x08\x08\x02\x12\x02\x08\x01\x08\x01",
+    b"\x0112\n",
+];
+
 const WORDS: &[&str] = &[
     "10.0.0.1:8080 weight=3 max_conns=100 max_fails=2 fail_timeout=1m30s slow_start=0 backup",
     "10.0.0.1:08080 down route=a label=rack:a label=zone",
@@ -210,6 +221,11 @@ const WORDS: &[&str] = &[
     "unix:/run/app.sock",
     "Backend.Example.:80 resolve",
     "weight=3 max_conns=100 max_fails=2 fail_timeout=1m30s",
+    "type=https interval=500ms jitter=5% timeout=200ms fails=3 passes=1 uri=/health host=a.test:80",
+    "type=https port=81 sni=a.test verify=off ca=/etc/ca.pem status=200-299,404 body=ok mandatory",
+    "type=grpc uri=acme.Orders reuse=off on_all_down=refuse",
+    "type=tcp",
+    "consecutive_errors=3 base=10s max=1m max_percent=50",
     "1y2M3w4d5h6m7s8ms",
     "16m",
     "dc1~App:web@a-b_c\nApp",

@@ -4,6 +4,8 @@
 //! for a `PUT`, where absent is the default, and for a `PATCH`, where absent stays.
 
 use crate::addr::ServerAddr;
+use crate::check::body::CheckBody;
+use crate::check::outlier::body::OutlierBody;
 use crate::server::AdminState;
 use crate::template::Template;
 use crate::units::Secs;
@@ -25,6 +27,16 @@ impl<T> Field<T> {
     /// Tells whether the body does not name it.
     pub fn is_absent(&self) -> bool {
         matches!(self, Self::Absent)
+    }
+
+    /// Tells whether the body has a value for it.
+    pub fn is_given(&self) -> bool {
+        matches!(self, Self::Given(_))
+    }
+
+    /// This, or `under` where the body does not name it.
+    pub fn over(self, under: Self) -> Self {
+        if self.is_absent() { under } else { self }
     }
 }
 
@@ -111,6 +123,10 @@ pub struct UpstreamBody {
     pub host: Field<String>,
     /// See [`crate::texts::Texts::tls_name`].
     pub tls_name: Field<String>,
+    /// How servers are checked.
+    pub check: Field<Box<CheckBody>>,
+    /// How those that err are ejected.
+    pub outlier: Field<OutlierBody>,
     /// The whole set.
     pub servers: Option<Vec<ServerBody>>,
 }

@@ -288,6 +288,16 @@ pub enum ChangeError {
         /// By whom.
         origin: Origin,
     },
+    /// A field of an object that does not fit together with the others.
+    #[error("\"{object}.{field}\" {error}")]
+    Member {
+        /// In which object.
+        object: &'static str,
+        /// Which.
+        field: &'static str,
+        /// Why.
+        error: FieldError,
+    },
     /// A field that does not fit together with what is there.
     #[error("field \"{field}\" {error}")]
     Field {
@@ -308,7 +318,7 @@ pub fn apply(
     match change {
         Change::PutUpstream { body } => put::upstream(current, name, body, ctx),
         Change::SetServers { body, own } => put::set_servers(current, name, body, *own, ctx),
-        Change::PatchUpstream { body } => Ok(put::patch_upstream(there(current, name)?, body, ctx)),
+        Change::PatchUpstream { body } => put::patch_upstream(there(current, name)?, body, ctx),
         Change::DeleteUpstream { force } => {
             there(current, name)?;
             if ctx.named_by_block && !force {

@@ -2,6 +2,7 @@
 
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
+use crate::check::results::HealthChecks;
 use crate::time::iso;
 
 /// Upper bounds of the buckets of response times, ms; one more bucket takes the rest.
@@ -34,6 +35,8 @@ pub struct Counters {
     pub response_time: u64,
     /// When it was last chosen, unix ms; 0 is never.
     pub selected: u64,
+    /// Results of its health checks.
+    pub health_checks: HealthChecks,
     /// How long it was not available in all, ms.
     pub downtime: u64,
     /// Since when it is not available, unix ms.
@@ -56,6 +59,7 @@ impl Serialize for Counters {
         map.serialize_entry("received", &self.received)?;
         map.serialize_entry("fails", &self.fails)?;
         map.serialize_entry("unavail", &self.unavail)?;
+        map.serialize_entry("health_checks", &self.health_checks)?;
         map.serialize_entry("downtime", &self.downtime)?;
         if self.header_time > 0 {
             map.serialize_entry("header_time", &self.header_time)?;
@@ -104,7 +108,7 @@ mod tests {
         let mut counters = Counters { responses: [0, 3, 0, 1, 0], ..Counters::default() };
         counters.codes = vec![(200, 3), (404, 1)];
         counters.requests = 4;
-        let text = r#"{"requests":4,"responses":{"1xx":0,"2xx":3,"3xx":0,"4xx":1,"5xx":0,"codes":{"200":3,"404":1},"total":4},"sent":0,"received":0,"fails":0,"unavail":0,"downtime":0}"#;
+        let text = r#"{"requests":4,"responses":{"1xx":0,"2xx":3,"3xx":0,"4xx":1,"5xx":0,"codes":{"200":3,"404":1},"total":4},"sent":0,"received":0,"fails":0,"unavail":0,"health_checks":{"checks":0,"fails":0,"unhealthy":0},"downtime":0}"#;
         assert_eq!(serde_json::to_string(&counters).unwrap(), text);
         counters.header_time = 5;
         counters.selected = 1_795_986_307_000;

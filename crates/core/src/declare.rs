@@ -191,7 +191,7 @@ pub(crate) fn given(addr: &ServerAddr, text: &str) -> Option<String> {
 }
 
 /// A number of digits alone; what is none is out of every range.
-fn number(text: &str) -> i64 {
+pub(crate) fn number(text: &str) -> i64 {
     if text.is_empty() || !text.bytes().all(|b| b.is_ascii_digit()) {
         return -1;
     }

@@ -10,7 +10,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::addr::ServerAddr;
+use crate::api;
 use crate::api::export::{server_value, upstream_value};
+use crate::check::Check;
+use crate::check::outlier::Outlier;
 use crate::host::Hosts;
 use crate::server::{Admin, Limits, Server};
 use crate::texts::Texts;
@@ -50,6 +53,11 @@ pub fn upstream(before: Option<&Upstream>, after: Option<&Upstream>) -> Vec<Entr
         (&after.settings.defaults, &after.settings.defaults.limits()),
     );
     texts(&mut diff, &at, &before.settings.texts, &after.settings.texts);
+    let (was, is) = (&before.settings, &after.settings);
+    let check = |check: &Option<Box<Check>>| check.as_deref().map(api::check::check_value);
+    object(&mut diff, &at, "check", check(&was.check), check(&is.check));
+    let outlier = |outlier: &Option<Outlier>| outlier.as_ref().map(api::check::outlier_value);
+    object(&mut diff, &at, "outlier", outlier(&was.outlier), outlier(&is.outlier));
     servers(&mut diff, &at, before, after);
     diff
 }
@@ -59,6 +67,20 @@ fn texts(diff: &mut Vec<Entry>, at: &Path, was: &Texts, is: &Texts) {
     at.value(diff, "hash_key", key(was), key(is));
     at.value(diff, "host", was.host.clone(), is.host.clone());
     at.value(diff, "tls_name", was.tls_name.clone(), is.tls_name.clone());
+}
+
+/// What changes of an object: its fields, or the whole where it comes or goes.
+fn object(diff: &mut Vec<Entry>, at: &Path, name: &str, was: Option<Value>, is: Option<Value>) {
+    match (was, is) {
+        (Some(Value::Object(was)), Some(Value::Object(mut is))) => {
+            let at = at.below(name);
+            for (key, from) in was {
+                let to = is.get_mut(&key).map(Value::take).unwrap_or_default();
+                at.value(diff, &key, from, to);
+            }
+        }
+        (was, is) => at.value(diff, name, was, is),
+    }
 }
 
 /// What changes of hosts.

@@ -15,6 +15,7 @@ use crate::change::Actor;
 use crate::host::Hosts;
 use crate::name::UpstreamName;
 use crate::server::{Admin, Limits, Server};
+use crate::state::State;
 use crate::time::iso;
 use crate::upstream::Upstream;
 
@@ -124,6 +125,22 @@ impl Event {
             address: actor.from.clone(),
             reason: String::new(),
         }
+    }
+
+    /// A server's state changed by its health; `by` names who found out.
+    pub fn health(
+        upstream: &UpstreamName,
+        server: &ServerAddr,
+        (from, to): (State, State),
+        by: &str,
+        reason: &str,
+    ) -> Self {
+        let (from, to) = (from.as_str().to_owned(), to.as_str().to_owned());
+        let mut event = Self::new(Kind::Health, from, to, &Actor::new(by, ""));
+        event.upstream = Some(upstream.clone());
+        event.server = Some(server.clone());
+        reason.clone_into(&mut event.reason);
+        event
     }
 
     /// The JSON object, without number, revision and time.
@@ -267,6 +284,8 @@ fn settings(upstream: &Upstream) -> String {
     words.extend(unusual(&upstream.settings.defaults.limits()));
     let texts = upstream.settings.texts.given();
     words.extend(texts.map(|(name, text)| format!("{name}={text}")));
+    words.extend(upstream.settings.check.as_ref().map(|check| format!("check({check})")));
+    words.extend(upstream.settings.outlier.map(|outlier| format!("outlier({outlier})")));
     if upstream.orphaned_at.is_some() {
         words.push("orphan".to_owned());
     }

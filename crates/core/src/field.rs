@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::crc::crc32c;
-use crate::units::{Secs, UnitError, parse_millis};
+use crate::units::{Millis, Secs, UnitError, parse_millis};
 
 /// `max_conns` stops here: a peer's word in the zone counts requests in 20 bits.
 pub const MAX_CONNS: u32 = (1 << 20) - 1;
@@ -75,9 +75,52 @@ pub enum FieldError {
     /// Connections to what takes requests are not closed.
     #[error("closes nothing while it is up")]
     CloseOfUp,
-    /// Part of a later version.
-    #[error("is not available in this version")]
-    NotYet,
+    /// A number out of a range that does not begin with 0.
+    #[error("must be a whole number from {min} to {max}")]
+    Between {
+        /// The smallest.
+        min: u32,
+        /// The largest.
+        max: u32,
+    },
+    /// A time out of its range.
+    #[error("must be a time from {min} to {max}")]
+    Span {
+        /// The shortest.
+        min: Millis,
+        /// The longest.
+        max: Millis,
+    },
+    /// No share of a hundred.
+    #[error("must be from 0% to {max}%")]
+    Percent {
+        /// The largest.
+        max: u8,
+    },
+    /// None of the words.
+    #[error("is none of: {0}")]
+    Word(&'static str),
+    /// No path of a request.
+    #[error("must begin with \"/\" and have printable characters of ASCII only, and no spaces")]
+    Uri,
+    /// No name of a service.
+    #[error("must be the name of a service like \"acme.Orders\"")]
+    Service,
+    /// No list of statuses.
+    #[error("must be statuses from 100 to 599 like \"200-399,404\"")]
+    Statuses,
+    /// A time-out during which the next probe would be due.
+    #[error("must be at most the interval")]
+    OverInterval,
+    /// A longest time below the first one.
+    #[error("must be at least the base")]
+    BelowBase,
+    /// Said where it would do nothing.
+    #[error("has no meaning where the type is \"{0}\"")]
+    NotOf(&'static str),
+    /// Nothing to verify by.
+    #[error("needs a \"ca\"")]
+    NeedsCa,
 }
 
 /// A weight.
@@ -171,6 +214,12 @@ pub fn tls_name(text: &str) -> Result<&str, FieldError> {
 /// What `sticky` calls a server.
 pub fn route(text: &str) -> Result<&str, FieldError> {
     printable(text, MAX_ROUTE)
+}
+
+/// A text of so many bytes that is not empty.
+pub fn text(text: &str, max: usize) -> Result<&str, FieldError> {
+    within(text, max)?;
+    printable(text, max)
 }
 
 /// The key of a label.

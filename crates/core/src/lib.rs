@@ -13,6 +13,7 @@ pub mod agenda;
 pub mod api;
 pub mod body;
 pub mod change;
+pub mod check;
 pub mod counters;
 pub mod crc;
 pub mod damage;

@@ -255,6 +255,14 @@ impl Fields<'_> {
                 host: text!(host),
                 tls_name: text!(tls_name),
             },
+            check: self.one("check", (&base.check, &mine.check, &file.check), |check| {
+                check.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string)
+            }),
+            outlier: self.one(
+                "outlier",
+                (&base.outlier, &mine.outlier, &file.outlier),
+                |outlier| outlier.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string),
+            ),
         }
     }
 

@@ -12,4 +12,6 @@ mod text;
 pub use self::accept::Format;
 pub use self::family::{FAMILIES, Family, Kind};
 pub use self::page::Page;
-pub use self::sample::{Build, ServerSample, Shown, StateFile, UpstreamSample, ZoneSample};
+pub use self::sample::{
+    Build, ProbeCount, ServerSample, Shown, StateFile, UpstreamSample, ZoneSample,
+};

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::addr::ServerAddr;
+use crate::check::Check;
+use crate::check::outlier::Outlier;
 use crate::host::Hosts;
 use crate::name::UpstreamName;
 use crate::server::{Declared, Origin, Server};
@@ -31,15 +33,17 @@ pub fn decode_server(bytes: &[u8]) -> Result<Server, RecordError> {
 /// An upstream without its servers and its texts.
 pub fn encode_upstream_cold(upstream: &Upstream) -> Vec<u8> {
     let Upstream { name, origin, settings, declared, servers: _, removed, orphaned_at } = upstream;
-    let Settings { method, defaults, texts: _ } = settings;
-    encode(&(name.as_str(), origin, method, defaults, declared, removed, orphaned_at))
+    let Settings { method, defaults, texts: _, check, outlier } = settings;
+    let health = (check, outlier);
+    encode(&(name.as_str(), origin, method, defaults, health, declared, removed, orphaned_at))
 }
 
 /// The upstream of a record; it has no servers and no texts.
 pub fn decode_upstream_cold(bytes: &[u8]) -> Result<Upstream, RecordError> {
     let cold: Cold = decode(bytes)?;
-    let (name, origin, method, defaults, declared, removed, orphaned_at) = cold;
-    let settings = Settings { method, defaults, texts: Texts::default() };
+    let (name, origin, method, defaults, health, declared, removed, orphaned_at) = cold;
+    let (check, outlier) = health;
+    let settings = Settings { method, defaults, texts: Texts::default(), check, outlier };
     Ok(Upstream { name, origin, settings, declared, servers: Vec::new(), removed, orphaned_at })
 }
 
@@ -58,6 +62,7 @@ type Cold = (
     Origin,
     Option<Method>,
     Defaults,
+    (Option<Box<Check>>, Option<Outlier>),
     Option<Settings>,
     Vec<(ServerAddr, Declared)>,
     Option<u64>,

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::addr::ServerAddr;
+use crate::check::bar::Bar;
 use crate::counters::Counters;
 use crate::server::{Admin, AdminState, Limits, Server};
 
@@ -98,6 +99,8 @@ pub struct Facts {
     pub backup_idle: bool,
     /// It ramps up by `slow_start`.
     pub ramping: bool,
+    /// Its health bars it from new requests.
+    pub bar: Option<Bar>,
 }
 
 /// All that is live of a server, as a listing shows it.
@@ -113,8 +116,9 @@ pub struct Live {
 ///
 /// An idle backup does not count as out: it would take the request if its turn came.
 pub fn eligible(admin: AdminState, limits: &Limits, facts: &Facts) -> bool {
-    let Facts { failed, full, unresolved, backup_idle: _, ramping: _ } = *facts;
-    admin == AdminState::Up && limits.weight > 0 && !failed && !full && !unresolved
+    let Facts { failed, full, unresolved, backup_idle: _, ramping: _, bar } = *facts;
+    let open = admin == AdminState::Up && limits.weight > 0;
+    open && !failed && !full && !unresolved && bar.is_none()
 }
 
 /// The first of the facts that decide, in the order of the contract; `host` is what is wanted of
@@ -131,8 +135,13 @@ pub fn reason(
         (AdminState::Drain, _) | (_, AdminState::Drain) => return Some(WhyCode::Draining),
         (AdminState::Up, AdminState::Up) => {}
     }
+    let barred = |code| facts.bar.is_some_and(|bar| why_barred(bar) == code);
     let order = [
+        (barred(WhyCode::Checking), WhyCode::Checking),
+        (barred(WhyCode::CheckFailed), WhyCode::CheckFailed),
+        (barred(WhyCode::External), WhyCode::External),
         (facts.failed, WhyCode::MaxFails),
+        (barred(WhyCode::Ejected), WhyCode::Ejected),
         (facts.full, WhyCode::MaxConns),
         (facts.unresolved, WhyCode::NotResolved),
         (limits.weight == 0, WhyCode::WeightZero),
@@ -140,6 +149,16 @@ pub fn reason(
         (facts.ramping, WhyCode::SlowStart),
     ];
     order.into_iter().find_map(|(holds, code)| holds.then_some(code))
+}
+
+/// The code of what bars a server by its health.
+const fn why_barred(bar: Bar) -> WhyCode {
+    match bar {
+        Bar::Checking => WhyCode::Checking,
+        Bar::Failed(_) => WhyCode::CheckFailed,
+        Bar::External => WhyCode::External,
+        Bar::Ejected => WhyCode::Ejected,
+    }
 }
 
 /// The state that a reason gives.
@@ -172,6 +191,7 @@ pub fn verdict(
             (WhyCode::Draining, Some(host)) if admin.state == AdminState::Up => {
                 actor("host set to drain", host)
             }
+            (WhyCode::CheckFailed, _) => check_failed(facts),
             _ => text(code, &server.addr, admin, limits),
         };
         Why { code, text }
@@ -203,6 +223,13 @@ fn text(code: WhyCode, addr: &ServerAddr, admin: &Admin, limits: &Limits) -> Str
     }
 }
 
+fn check_failed(facts: &Facts) -> String {
+    match facts.bar {
+        Some(Bar::Failed(Some(reason))) => format!("its check failed: {reason}"),
+        _ => "its check failed".to_owned(),
+    }
+}
+
 fn actor(what: &str, admin: &Admin) -> String {
     let mut text = what.to_owned();
     if !admin.by.is_empty() {
@@ -219,6 +246,7 @@ fn actor(what: &str, admin: &Admin) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::reason::Reason;
     use crate::server::{Origin, Params};
 
     fn server(admin: Admin) -> Server {
@@ -237,14 +265,40 @@ mod tests {
 
     #[test]
     fn the_first_fact_of_the_order_decides() {
-        let all =
-            Facts { failed: true, full: true, unresolved: true, backup_idle: true, ramping: true };
+        let all = Facts {
+            failed: true,
+            full: true,
+            unresolved: true,
+            backup_idle: true,
+            ramping: true,
+            bar: None,
+        };
+        let with = |bar| Facts { bar: Some(bar), ..all };
+        let ejected = Facts { failed: false, ..with(Bar::Ejected) };
         let zero = Limits { weight: 0, ..Limits::BUILT_IN };
         let one = Limits::BUILT_IN;
         let none = Facts::default();
         let table = [
             (AdminState::Down, zero, all, State::Down, Some(WhyCode::DownBy)),
             (AdminState::Drain, zero, all, State::Draining, Some(WhyCode::Draining)),
+            (
+                AdminState::Drain,
+                zero,
+                with(Bar::Checking),
+                State::Draining,
+                Some(WhyCode::Draining),
+            ),
+            (AdminState::Up, zero, with(Bar::Checking), State::Checking, Some(WhyCode::Checking)),
+            (
+                AdminState::Up,
+                zero,
+                with(Bar::Failed(None)),
+                State::Unhealthy,
+                Some(WhyCode::CheckFailed),
+            ),
+            (AdminState::Up, zero, with(Bar::External), State::Unhealthy, Some(WhyCode::External)),
+            (AdminState::Up, zero, with(Bar::Ejected), State::Unavail, Some(WhyCode::MaxFails)),
+            (AdminState::Up, zero, ejected, State::Unavail, Some(WhyCode::Ejected)),
             (AdminState::Up, zero, all, State::Unavail, Some(WhyCode::MaxFails)),
             (
                 AdminState::Up,
@@ -306,6 +360,23 @@ mod tests {
             let (is, said) = verdict(&server, Some(&host), &Limits::BUILT_IN, &Facts::default());
             let said = said.as_ref().map(|why| (why.code, why.text.as_str()));
             assert_eq!((is, said), (state, why), "{own:?} on {of_host:?}");
+        }
+    }
+
+    #[test]
+    fn the_text_of_a_failed_check_says_how() {
+        let (server, limits) = (server(Admin::default()), Limits::BUILT_IN);
+        for (bar, text) in [
+            (Bar::Failed(Some(Reason::Status(503))), "its check failed: status 503"),
+            (Bar::Failed(None), "its check failed"),
+            (Bar::Checking, "its first check is not over"),
+            (Bar::External, "an outside checker says so"),
+            (Bar::Ejected, "ejected as an outlier"),
+        ] {
+            let facts = Facts { bar: Some(bar), ..Facts::default() };
+            let (_, why) = verdict(&server, None, &limits, &facts);
+            assert_eq!(why.unwrap().text, text);
+            assert!(!eligible(AdminState::Up, &limits, &facts));
         }
     }
 

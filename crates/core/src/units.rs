@@ -64,6 +64,28 @@ impl fmt::Display for Secs {
     }
 }
 
+/// Milliseconds, at most as many as a [`Secs`] has.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Millis(pub u64);
+
+impl Millis {
+    /// Reads a time of nginx's form; a plain number is seconds.
+    pub fn parse(text: &str) -> Result<Self, UnitError> {
+        parse_millis(text).map(Self)
+    }
+}
+
+impl fmt::Display for Millis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            ms if ms.is_multiple_of(1000) => write!(f, "{}s", ms / 1000),
+            ms => write!(f, "{ms}ms"),
+        }
+    }
+}
+
 /// Reads a time in milliseconds; a plain number is seconds.
 pub fn parse_millis(text: &str) -> Result<u64, UnitError> {
     let ms = parse_time(text, Finest::Millisecond)?;
@@ -190,6 +212,11 @@ mod tests {
         #[test]
         fn text_of_a_time_reads_back(seconds in 0..=Secs::MAX) {
             prop_assert_eq!(Secs::parse(&Secs(seconds).to_string()), Ok(Secs(seconds)));
+        }
+
+        #[test]
+        fn text_of_milliseconds_reads_back(ms in prop_oneof![0..10_000u64, 0..2_147_483_648_000u64]) {
+            prop_assert_eq!(Millis::parse(&Millis(ms).to_string()), Ok(Millis(ms)));
         }
 
         #[test]

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::addr::ServerAddr;
+use crate::check::Check;
+use crate::check::outlier::Outlier;
 use crate::name::UpstreamName;
 use crate::server::{Admin, Declared, Limits, Origin, Server};
 use crate::texts::Texts;
@@ -137,6 +139,10 @@ pub struct Settings {
     pub defaults: Defaults,
     /// What requests to it are made with.
     pub texts: Texts,
+    /// How its servers are checked; `None`: they are not.
+    pub check: Option<Box<Check>>,
+    /// How servers that err are ejected; `None`: they are not.
+    pub outlier: Option<Outlier>,
 }
 
 impl Settings {
@@ -241,6 +247,12 @@ impl Upstream {
             fold.text(name);
             fold.text(text);
         }
+        if let Some(check) = &self.settings.check {
+            fold.words("check", check.words());
+        }
+        if let Some(outlier) = &self.settings.outlier {
+            fold.words("outlier", outlier.words());
+        }
         let mut servers: Vec<u64> = self.servers.iter().map(|s| self.server_digest(s)).collect();
         if !method.is_ordered() {
             servers.sort_unstable();
@@ -296,6 +308,14 @@ impl Fold {
     fn text(&mut self, text: &str) {
         self.number(text.len() as u64);
         self.bytes(text.as_bytes());
+    }
+
+    fn words(&mut self, name: &str, words: impl IntoIterator<Item = (&'static str, String)>) {
+        self.text(name);
+        for (name, value) in words {
+            self.text(name);
+            self.text(&value);
+        }
     }
 
     fn limits(&mut self, limits: &Limits) {

@@ -130,7 +130,13 @@ fn bad_bodies_are_refused_with_their_field() {
         (r#"{"servers":[],"host":"x y"}"#.into(), Code::BadValue, Some("host")),
         (r#"{"servers":[],"tls_name":"x:1"}"#.into(), Code::BadValue, Some("tls_name")),
         (r#"{"servers":[],"hash_key":"${"}"#.into(), Code::BadValue, Some("hash_key")),
-        (r#"{"servers":[],"check":{}}"#.into(), Code::BadValue, Some("check")),
+        (r#"{"servers":[],"check":[]}"#.into(), Code::BadValue, Some("check")),
+        (
+            r#"{"servers":[],"check":{"type":"tcp","uri":"/"}}"#.into(),
+            Code::BadValue,
+            Some("check.uri"),
+        ),
+        (r#"{"servers":[],"outlier":{"base":{}}}"#.into(), Code::BadValue, Some("outlier.base")),
         (r#"{"servers":[],"keepalive":32}"#.into(), Code::UnknownField, Some("keepalive")),
         (long_key, Code::UnknownField, Some(&long[..64])),
     ];

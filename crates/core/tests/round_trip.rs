@@ -3,6 +3,8 @@
 mod support;
 
 use peerage_core::api::render::{self, Answer, Line};
+use peerage_core::check::Check;
+use peerage_core::check::outlier::Outlier;
 use peerage_core::counters::Counters;
 use peerage_core::damage::DamageKind;
 use peerage_core::record;
@@ -123,7 +125,7 @@ fn the_digest_leaves_out_ids_origins_times_actors_and_order() {
     assert_eq!(other.digest(), digest);
     other.servers[0].params.weight = Some(1);
     assert_eq!(other.digest(), digest, "what holds counts, not whether it was said");
-    let changes: [fn(&mut Upstream); 9] = [
+    let changes: [fn(&mut Upstream); 12] = [
         |u| u.servers[0].params.weight = Some(2),
         |u| u.servers[0].params.labels = [("a".into(), "b".into())].into(),
         |u| u.servers[0].admin.state = AdminState::Drain,
@@ -132,6 +134,9 @@ fn the_digest_leaves_out_ids_origins_times_actors_and_order() {
         |u| u.settings.texts.hash_key = Some(Template::parse("$uri").unwrap()),
         |u| u.settings.texts.host = Some("a.test".into()),
         |u| u.settings.texts.tls_name = Some("a.test".into()),
+        |u| u.settings.check = Some(Box::default()),
+        |u| u.settings.check = Some(Box::new(Check { fails: 3, ..Check::default() })),
+        |u| u.settings.outlier = Some(Outlier::default()),
         |u| drop(u.servers.pop()),
     ];
     for change in changes {

@@ -12,6 +12,7 @@ use peerage_shm::{AtomicU64, NO_LIMIT, Ref, count, point};
 use crate::address::Address;
 use crate::choice::{Choice, Clock, Found, Target};
 use crate::directory::hash;
+use crate::health;
 use crate::layout::{Entry, Peer, Table, Up, get, set};
 use crate::pick::{Picked, hold, is_timed, passive};
 use crate::shut::Taken;
@@ -173,7 +174,9 @@ impl<'a> Session<'a> {
     /// Whether the peer is able to, wanted or not.
     fn can(&self, entry: Entry, peer: Peer) -> bool {
         let passive = passive(peer);
-        (passive.fails == 0 || !passive.barred(entry.rules(), self.clock.secs))
+        (passive.is_plain()
+            || !passive.barred(entry.rules(), self.clock.secs)
+                && health::bar_of(passive, peer, self.clock.msec).is_none())
             && (entry.max_conns == 0 || count(get(peer.in_flight())) < entry.max_conns)
             // The only one is tried again after a kept connection turned out closed.
             && (self.alone || self.choice.is_first() || !self.choice.tried(peer.uid()))

@@ -223,4 +223,6 @@ pub struct Outcome {
 pub struct Done {
     /// The peer is barred from now on by `max_fails`; said once.
     pub disabled: bool,
+    /// The peer is ejected from now on as an outlier; said once.
+    pub ejected: bool,
 }

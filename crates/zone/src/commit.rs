@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use peerage_core::host::Hosts;
 use peerage_core::name::UpstreamName;
+use peerage_core::passive::HINTS;
 use peerage_core::select::round_robin;
 use peerage_core::upstream::{Method, Upstream};
 use peerage_shm::{Epoch, Ref, Region, Writer, point};
@@ -17,6 +18,7 @@ use crate::batch;
 use crate::directory::hash;
 use crate::done::end_downtime;
 use crate::events::Said;
+use crate::health;
 use crate::hosts::{self, StoredHosts};
 use crate::layout::{Blob, Entry, Peer, Table, TableHead, Up, get, pack, root, set};
 use crate::retired::Retired;
@@ -390,6 +392,7 @@ impl Zone {
                 let id = entry.server_id;
                 peer.fill(self.fresh_uid(), id, place, filled.weight);
                 peer.set_shut(entry.shut.0);
+                sketch.checkup.begin(peer);
             }
             for (word, value) in words.iter().zip(filled.words()) {
                 set(word, value);
@@ -408,6 +411,7 @@ impl Zone {
             declared: sketch.declared,
             tomb: false,
             names: sketch.names,
+            rules: sketch.checkup.rules,
         });
         retired.replaced(plan.stored, cold, table);
         Ok((up, table))
@@ -482,6 +486,16 @@ impl Zone {
     }
 }
 
+/// What outside checkers say of servers, from their peers that stay: it holds for the new ones too.
+fn said_outside(sketch: &Sketch, region: &Region) -> Vec<(u64, u64)> {
+    let kept = sketch.entries.iter().filter(|entry| matches!(entry.peer, NewPeer::Kept));
+    let said = kept.filter_map(|entry| {
+        let word = get(Peer::at(region, entry.entry.peer)?.external());
+        (word != 0).then_some((entry.server_id, word))
+    });
+    said.collect()
+}
+
 /// Gives peers that stay the ids that the file has for their servers.
 ///
 /// Before publication, for a writer that dies: whoever does its work again does this again.
@@ -519,6 +533,7 @@ impl Zone {
         // Where the whole set is new nobody is a newcomer.
         let stays = sketch.entries.iter().any(|new| matches!(new.peer, NewPeer::Kept));
         let mut young = Young::of(sketch.method, now);
+        let said = said_outside(sketch, region);
         for (new, words) in sketch.entries.iter().zip(table.entries()) {
             let entry = Entry::read(words);
             let Some(peer) = Peer::at(region, entry.peer) else { continue };
@@ -527,15 +542,21 @@ impl Zone {
                 set(peer.start(), now);
             }
             young.look(peer, entry);
-            let Some(old) = old else { continue };
+            let Some(old) = old else {
+                if let Some(&(_, external)) = said.iter().find(|(id, _)| *id == new.server_id) {
+                    health::also(peer, external, now);
+                }
+                continue;
+            };
             if old.weight != entry.weight || new.revived {
                 set(peer.effective(), u64::from(entry.weight));
             }
             if new.revived {
-                // `up` forgets failures.
-                set(peer.passive(), 0);
+                // `up` forgets failures; what its checks say stays.
+                peer.passive().fetch_and(HINTS, Ordering::Relaxed);
                 end_downtime(peer, now);
             }
+            sketch.checkup.go_on(peer, new.revived, now);
             let current = get(peer.current()).cast_signed();
             let settled = round_robin::settle(current, i64::from(entry.weight), total);
             set(peer.current(), settled.cast_unsigned());

@@ -6,6 +6,8 @@ use peerage_core::select::least_time;
 use peerage_shm::{AtomicU64, Ordering::Relaxed, point};
 
 use crate::choice::{Choice, Clock, Done, Found, Outcome};
+use crate::eject::{ERROR, forgive};
+use crate::health;
 use crate::layout::{Entry, Peer, Table, get, set};
 use crate::pick::passive;
 use crate::turn;
@@ -33,7 +35,8 @@ impl Worker {
         if outcome.status != 0 {
             self.time(choice, outcome.response_ms);
         }
-        if outcome.failed || choice.timed || passive(peer).fails != 0 {
+        let erred = outcome.failed || outcome.status >= ERROR;
+        if erred || choice.timed || !passive(peer).is_plain() {
             return self.done_at_length(choice, outcome, &clock());
         }
         choice.held = None;
@@ -42,8 +45,8 @@ impl Worker {
         Done::default()
     }
 
-    /// The end of a try that failed, of one with a peer that had failed before, or of one whose
-    /// time the method goes by.
+    /// The end of a try that erred, of one with a peer that had erred before or is not well, or of
+    /// one whose time the method goes by.
     #[cold]
     fn done_at_length(&self, choice: &mut Choice, outcome: &Outcome, clock: &Clock) -> Done {
         let mut done = Done::default();
@@ -61,6 +64,12 @@ impl Worker {
             if succeeded(peer, clock) {
                 self.begin(choice, peer, clock);
             }
+            if passive(peer).errs() && outcome.status < ERROR {
+                forgive(peer);
+            }
+        }
+        if outcome.failed || outcome.status >= ERROR {
+            done.ejected = self.erred(choice, peer, clock);
         }
         self.slot().release_counted(holding.held, peer.in_flight());
         done
@@ -152,7 +161,12 @@ impl Worker {
     fn another_is_open(&self, table: Table, but: Peer, clock: &Clock) -> bool {
         table.entries().iter().map(Entry::read).any(|entry| {
             let other = Peer::at(self.region(), entry.peer).filter(|other| other.at != but.at);
-            entry.open && other.is_some_and(|o| !passive(o).barred(entry.rules(), clock.secs))
+            entry.open
+                && other.is_some_and(|other| {
+                    let word = passive(other);
+                    !word.barred(entry.rules(), clock.secs)
+                        && health::bar_of(word, other, clock.msec).is_none()
+                })
         })
     }
 }
@@ -163,6 +177,7 @@ fn succeeded(peer: Peer, clock: &Clock) -> bool {
     let Some(next) = Passive::from_word(word).succeeded() else { return false };
     // A failure that came in between counts more than this success.
     peer.passive().compare_exchange(word, next.word(), Relaxed, Relaxed).is_ok()
+        && health::bar(peer, clock.msec).is_none()
         && end_downtime(peer, clock.msec)
 }
 

@@ -9,9 +9,12 @@ use peerage_core::event;
 use peerage_core::upstream::Upstream;
 use peerage_shm::{Ordering, Ref, Writer};
 
+use crate::choice::Clock;
 use crate::layout::root;
 use crate::ring::{Places, Ring};
 use crate::size::events_bytes;
+use crate::trace::Reachable;
+use crate::worker::Worker;
 use crate::zone::Zone;
 
 /// An event with its number.
@@ -108,6 +111,23 @@ impl Zone {
             self.root(root::SEQ).store(last.seq, Ordering::Release);
         }
         told
+    }
+}
+
+impl Worker {
+    /// Tells events that no change brings with it; false: somebody else writes, try again a little
+    /// later.
+    pub fn tell(&self, events: &[event::Event], clock: &Clock) -> bool {
+        let trace = Reachable(*self.zone());
+        let Ok(mut writer) = self.zone().shared().try_write(self.pid(), &trace) else {
+            return false;
+        };
+        let bytes: Vec<Vec<u8>> = events.iter().map(event::Event::to_bytes).collect();
+        let revision = self.zone().revision();
+        let said = self.zone().append(&mut writer, revision, clock.msec, &bytes);
+        drop(writer);
+        self.say(said);
+        true
     }
 }
 

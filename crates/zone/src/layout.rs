@@ -12,7 +12,7 @@ mod up;
 use peerage_shm::{AtomicU64, Ordering, Ref, Region};
 
 pub(crate) use self::peer::{Peer, Shut};
-pub(crate) use self::table::{Entry, Table, TableHead};
+pub(crate) use self::table::{Entry, HealthRules, Table, TableHead};
 pub(crate) use self::up::Up;
 
 /// Two halves of a word, high first.

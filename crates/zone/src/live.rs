@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use peerage_core::check::results::{Counts, HealthChecks, Last};
+use peerage_core::check::verdict::Verdict;
 use peerage_core::name::UpstreamName;
 use peerage_core::select::ramp;
 use peerage_core::server::Admin;
@@ -11,6 +13,7 @@ use peerage_shm::{Ref, Region, count, point};
 
 use crate::choice::Clock;
 use crate::done::{class, codes};
+use crate::health;
 use crate::layout::{Entry, Peer, get};
 use crate::pick::passive;
 use crate::stored::Stored;
@@ -96,13 +99,23 @@ pub(crate) fn facts(region: &Region, method: Method, entries: &[Entry], clock: &
     let mut facts = Facts { failed: true, full: true, unresolved: true, ..Facts::default() };
     // Of a name, addresses on a host that is down count for nothing while there are others.
     let some = entries.iter().any(|entry| entry.open);
+    // A server is barred where each of its peers is, by its health or by failures.
+    let mut bars = Vec::new();
+    let mut none_left = true;
     for entry in entries.iter().filter(|entry| entry.open || !some) {
         let Some(peer) = Peer::at(region, entry.peer) else { continue };
         facts.unresolved = false;
-        facts.failed &= passive(peer).barred(entry.rules(), clock.secs);
+        let failed = passive(peer).barred(entry.rules(), clock.secs);
+        let bar = health::bar(peer, clock.msec);
+        facts.failed &= failed;
+        none_left &= failed || bar.is_some();
+        bars.extend(bar);
         facts.ramping |=
             method.ramps() && ramp::is_ramping(get(peer.start()), clock.msec, entry.ramp_ms());
         facts.full &= entry.max_conns != 0 && peer.active() >= entry.max_conns;
+    }
+    if none_left {
+        facts.bar = bars.into_iter().min_by_key(|bar| bar.rank());
     }
     if facts.unresolved {
         facts.failed = false;
@@ -151,6 +164,7 @@ pub(crate) fn live(
         header_sum += get(peer.header_sum());
         header_count += requests.saturating_sub(get(peer.headerless()));
         response_sum += get(peer.response_sum());
+        counters.health_checks.add(&health_checks(peer));
         counters.downtime += get(peer.downtime());
         let since = get(peer.downstart());
         if since != 0 {
@@ -162,6 +176,17 @@ pub(crate) fn live(
     counters.header_time = average(header_sum, header_count);
     counters.response_time = average(response_sum, header_count);
     live
+}
+
+/// Results of the checks of a peer.
+pub(crate) fn health_checks(peer: Peer) -> HealthChecks {
+    let Counts { checks, fails } = Counts::from_word(get(peer.checks()));
+    HealthChecks {
+        checks: checks.into(),
+        fails: fails.into(),
+        unhealthy: Last::from_word(get(peer.checked())).unhealthy.into(),
+        last_passed: Verdict::from_word(get(peer.verdict())).last_passed().filter(|_| checks != 0),
+    }
 }
 
 fn average(sum: u64, n: u64) -> u64 {

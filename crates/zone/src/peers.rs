@@ -3,6 +3,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use peerage_core::check::results::Last;
 use peerage_core::name::UpstreamName;
 use peerage_core::record;
 use peerage_core::server::{Admin, Limits, Server};
@@ -127,6 +128,10 @@ fn forget(peer: Peer) {
     for counter in sums.into_iter().chain(counts).chain(peer.classes()).chain(failures) {
         set(counter, 0);
     }
+    set(peer.checks(), 0);
+    // When the last result came stays: probes go by it.
+    let forget = |word| Some(Last { unhealthy: 0, ..Last::from_word(word) }.word());
+    let _ = peer.checked().fetch_update(Relaxed, Relaxed, forget);
     for cell in peer.codes() {
         // The cell stays its code's: who counts at this moment has looked at it.
         cell.fetch_and(!COUNT_MASK, Relaxed);

@@ -1,6 +1,7 @@
 //! A look for a peer where it is more than a turn of the cycle: what the method says, of primaries
 //! and then of backups.
 
+use peerage_core::check::OnAllDown;
 use peerage_core::select::{
     Candidate, EXACT_PEERS, Level, View, consistent, hash, ip_hash, least_conn, least_time, ramp,
     random, round_robin, spread, weights,
@@ -9,6 +10,7 @@ use peerage_core::upstream::Method;
 use peerage_shm::{AtomicU64, Ordering, Ref, Region, count};
 
 use crate::choice::{Choice, Clock, Key, NoPeer};
+use crate::health;
 use crate::layout::{Entry, Peer, Table, Up, get, high, low};
 use crate::part::{self, Kind};
 use crate::pick::passive;
@@ -42,8 +44,34 @@ impl Balancer<'_> {
             return Err(NoPeer::NoServers);
         }
         let group = Group { entries: backups, ..group };
-        let chosen = self.of_any(&group, Self::of_backups).ok_or(NoPeer::AllUnavailable)?;
-        Ok(primaries.len() + chosen)
+        if let Some(i) = self.of_any(&group, Self::of_backups) {
+            return Ok(primaries.len() + i);
+        }
+        self.at_last(primaries, backups, &group).ok_or(NoPeer::AllUnavailable)
+    }
+
+    /// Where nothing else is left: peers that their health bars, as far as the upstream says.
+    #[cold]
+    fn at_last(
+        &self,
+        primaries: &'static [[AtomicU64; Entry::WORDS]],
+        backups: &'static [[AtomicU64; Entry::WORDS]],
+        group: &Group<'_>,
+    ) -> Option<usize> {
+        let barred = |words| {
+            let peer = Peer::at(self.worker.region(), Entry::read(words).peer);
+            peer.is_some_and(|peer| passive(peer).may_be_barred())
+        };
+        if !primaries.iter().chain(backups).any(barred) {
+            return None;
+        }
+        let on_all_down =
+            if self.table.health().refuse { OnAllDown::Refuse } else { OnAllDown::Use };
+        let group = Group { entries: primaries, at_last: Some(on_all_down), ..*group };
+        self.of_any(&group, Self::of_primaries).or_else(|| {
+            let group = Group { entries: backups, ..group };
+            Some(primaries.len() + self.of_any(&group, Self::of_backups)?)
+        })
     }
 
     /// Chooses; where only peers that ramp up are left, of these.
@@ -205,6 +233,8 @@ pub(crate) struct Group<'a> {
     is_young: bool,
     /// Peers that ramp up take part only now and then.
     is_ramped: bool,
+    /// Nothing else is left: what bars peers by their health counts only so far.
+    at_last: Option<OnAllDown>,
 }
 
 impl<'a> Group<'a> {
@@ -230,6 +260,7 @@ impl<'a> Group<'a> {
             single,
             is_young,
             is_ramped: is_young,
+            at_last: None,
         }
     }
 
@@ -253,12 +284,17 @@ impl<'a> Group<'a> {
         1 + (first + 1..self.entries.len()).take_while(|&i| order(i) == of).count()
     }
 
-    /// Whether failures bar a peer.
+    /// Whether its health or failures bar a peer.
     #[cold]
     fn is_barred(&self, i: usize) -> bool {
-        let bars =
-            |(entry, peer): (Entry, Peer)| passive(peer).barred(entry.rules(), self.clock.secs);
-        !self.single && self.look(i).is_some_and(bars)
+        let Some((entry, peer)) = self.look(i) else { return false };
+        let word = passive(peer);
+        if let Some(bar) = health::bar_of(word, peer, self.clock.msec)
+            && self.at_last.is_none_or(|on_all_down| bar.holds_at_last(on_all_down))
+        {
+            return true;
+        }
+        !self.single && word.barred(entry.rules(), self.clock.secs)
     }
 
     /// Whether this request may go to an open peer: how new the peer is.
@@ -293,7 +329,7 @@ impl View for Group<'_> {
     fn open(&self, i: usize) -> Option<Candidate<'_>> {
         let entry = Entry::brief(self.entries.get(i)?)?;
         let peer = Peer::at(&self.region, entry.peer)?;
-        if passive(peer).fails != 0 && self.is_barred(i) {
+        if !passive(peer).is_plain() && self.is_barred(i) {
             return None;
         }
         let active = count(get(peer.in_flight()));

@@ -12,6 +12,7 @@ use peerage_core::upstream::{Method, Upstream};
 use peerage_shm::{Ref, Region};
 
 use crate::address::{AddressBlock, Socket};
+use crate::health::Checkup;
 use crate::hosts;
 use crate::layout::{Blob, Entry, Peer, Shut, Table, granules, words_of};
 use crate::part::{NewPart, Weighted};
@@ -38,6 +39,8 @@ pub(crate) struct Sketch {
     pub(crate) declared: bool,
     /// A server is a name that is resolved at run time.
     pub(crate) names: bool,
+    /// What the settings mean for the health of peers.
+    pub(crate) checkup: Checkup,
     /// Such servers came or went.
     pub(crate) moves_names: bool,
     /// Cold parts to write, by number.
@@ -87,6 +90,7 @@ impl Sketch {
             orphaned: next.orphaned_at.unwrap_or(u64::MAX),
             declared: next.declared.is_some(),
             names: named(Some(next)).next().is_some(),
+            checkup: Checkup::of(next),
             moves_names: !named(Some(next)).eq(named(stored.map(|stored| &stored.upstream))),
             blobs: Vec::new(),
         };

@@ -8,19 +8,19 @@
 use std::collections::{BTreeMap, HashSet};
 
 use peerage_core::addr::ServerAddr;
+use peerage_core::check::results::HealthChecks;
 use peerage_core::host::Hosts;
-use peerage_core::metrics::{ServerSample, UpstreamSample};
+use peerage_core::metrics::{ProbeCount, ServerSample, UpstreamSample};
 use peerage_core::name::UpstreamName;
 use peerage_core::record;
 use peerage_core::server::{AdminState, Limits, Server};
 use peerage_core::state::{Facts, reason, state};
-use peerage_core::upstream::Method;
 
 use crate::along::Along;
 use crate::choice::{Clock, Found};
 use crate::done::codes;
-use crate::layout::{Entry, Up, get};
-use crate::live::facts;
+use crate::layout::{Entry, Table, Up, get};
+use crate::live::{facts, health_checks};
 use crate::stored::StoredServer;
 use crate::worker::Worker;
 
@@ -97,7 +97,7 @@ impl Worker {
             let rest = entries.get(tally.along.next..).unwrap_or_default();
             let Some(server) = first(rest) else { break };
             tally.along.next += server.entries.len();
-            read += usize::from(self.meet(tally, &server, table.method(), hosts, clock));
+            read += usize::from(self.meet(tally, &server, table, hosts, clock));
         }
         if tally.along.next < entries.len() && tally.turns < TURNS {
             return Tallied::More;
@@ -111,7 +111,7 @@ impl Worker {
         &self,
         tally: &mut Tally,
         server: &StoredServer,
-        method: Method,
+        table: Table,
         hosts: &Hosts,
         clock: &Clock,
     ) -> bool {
@@ -120,10 +120,10 @@ impl Worker {
         if peer.is_some_and(|peer| tally.met.contains(&peer.server_id())) {
             return false;
         }
-        let facts = facts(self.region(), method, &server.entries, clock);
-        let Facts { failed, full, .. } = facts;
+        let facts = facts(self.region(), table.method(), &server.entries, clock);
+        let Facts { failed, full, bar, .. } = facts;
         let is_open = server.entries.iter().any(|entry| entry.open);
-        let eligible = is_open && !failed && !full;
+        let eligible = is_open && !failed && !full && bar.is_none();
         let id = if tally.extent == Extent::Servers {
             let Ok(wanted) = record::decode_server(&server.cold.read(self.region())) else {
                 // Only another build's memory could cause it.
@@ -133,7 +133,8 @@ impl Worker {
             if is_known || !tally.addresses.insert(wanted.addr.clone()) {
                 return true;
             }
-            self.sample(&mut tally.sample, server, &wanted, &facts, hosts);
+            let checked = table.health().checked;
+            self.sample(&mut tally.sample, (server, checked), &wanted, &facts, hosts);
             Some(wanted.id)
         } else {
             peer.map(|peer| peer.server_id())
@@ -147,7 +148,7 @@ impl Worker {
     fn sample(
         &self,
         out: &mut UpstreamSample,
-        stored: &StoredServer,
+        (stored, checked): (&StoredServer, bool),
         server: &Server,
         facts: &Facts,
         hosts: &Hosts,
@@ -168,6 +169,7 @@ impl Worker {
             requests: 0,
             fails: 0,
             unavail: 0,
+            checks: checked.then(ProbeCount::default),
             selected: 0,
             sent: 0,
             received: 0,
@@ -178,6 +180,11 @@ impl Worker {
             sample.fails += get(peer.fails());
             sample.unavail += get(peer.unavail());
             sample.selected = sample.selected.max(get(peer.selected()));
+            if let Some(count) = &mut sample.checks {
+                let HealthChecks { checks, fails, .. } = health_checks(peer);
+                count.passed += checks.saturating_sub(fails);
+                count.failed += fails;
+            }
             sample.sent += get(peer.sent());
             sample.received += get(peer.received());
             sample.requests += get(peer.unanswered());

@@ -81,8 +81,8 @@ pub(crate) fn next(up: Up, table: Table, region: &Region) -> Option<Peer> {
     let place = (turn as u32 % places) as usize;
     let order = get(region.word(at, place / 8)?);
     let peer = Peer::at(region, table.peer(narrow(order, place))?)?;
-    // A failure leaves the cycle at once: who finds one here raced with it.
-    (passive(peer).fails == 0).then_some(peer)
+    // A failure leaves the cycle at once, as does a verdict: who finds one here raced with it.
+    passive(peer).is_plain().then_some(peer)
 }
 
 /// Leaves the cycle, if it holds: from now on the running weights count.
@@ -149,7 +149,7 @@ pub(crate) fn enter(up: Up, holds: bool) {
 
 /// Whether a peer takes its full share.
 pub(crate) fn is_clean(peer: Peer, entry: Entry) -> bool {
-    passive(peer).fails == 0 && get(peer.effective()) == u64::from(entry.weight)
+    passive(peer).is_plain() && get(peer.effective()) == u64::from(entry.weight)
 }
 
 impl Worker {

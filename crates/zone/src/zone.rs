@@ -81,6 +81,7 @@ impl Zone {
         set(zone.root(root::NEXT_UID), 1);
         set(zone.root(root::NEXT_TTL), u64::MAX);
         set(zone.root(root::ORPHANS), u64::MAX);
+        set(zone.root(root::BARS), u64::MAX);
         zone.root(root::BUCKETS).store(pack(at.raw(), buckets as u32 - 1), Ordering::Release);
         zone.lay_out_events(&mut writer).ok_or_else(too_small)?;
         zone.lay_out_journal(&mut writer).ok_or_else(too_small)?;

@@ -7,6 +7,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use peerage_core::body::{Field, UpstreamBody, VerbOpts};
 use peerage_core::change::{Actor, Change};
+use peerage_core::check::Check;
+use peerage_core::check::bar::Bar;
+use peerage_core::check::reason::Reason;
+use peerage_core::check::verdict::Side;
 use peerage_core::host::HostVerb;
 use peerage_core::name::UpstreamName;
 use peerage_core::server::{AdminState, Origin};
@@ -264,4 +268,45 @@ fn a_ring_or_sums_that_a_writer_died_over_are_whole_and_counted() {
         }
     }
     assert!(died >= 30, "{died}");
+}
+
+#[test]
+fn a_prober_that_dies_with_its_verdict_is_made_good_by_the_next() {
+    let world = World::new(1 << 20);
+    world.put("app", &[server("10.0.0.1:81", 1), server("10.0.0.1:82", 1)]);
+    let check = Field::Given(Box::new(Check { fails: 1, ..Check::default() }.said()));
+    let change = Change::PatchUpstream { body: UpstreamBody { check, ..UpstreamBody::default() } };
+    world.ok("app", &change);
+    let of = |n: usize| {
+        let all = world.worker.checked_peers(&upstream("app")).expect("it has a check");
+        (all.peers[n].handle, all.check)
+    };
+    let (handle, check) = of(1);
+    let failed = Err(Reason::Timeout);
+    let (prober, clock) = (world.worker(7), world.clock);
+    let observe = || assert_eq!(prober.observe(&handle, &check, failed, &clock), None);
+    assert!(dies("check.judged", observe));
+    assert_eq!(world.worker.verdict(&handle).map(|v| v.side()), Some(Side::Unhealthy));
+    let seen = world.worker.observe(&handle, &check, failed, &world.clock).expect("it is there");
+    assert_eq!(seen.is, Some(Bar::Failed(Some(Reason::Timeout))));
+    assert_eq!(world.hits("app", 3), "111");
+
+    // A check whose author dies before it says so to the peers begins with the first result.
+    let check =
+        Field::Given(Box::new(Check { port: Some(9), fails: 1, ..Check::default() }.said()));
+    let change = Change::PatchUpstream { body: UpstreamBody { check, ..UpstreamBody::default() } };
+    let author = world.worker(8);
+    let env = Env {
+        clock: &world.clock,
+        actor: Actor::config(),
+        origin: Origin::Api,
+        named: &|_| false,
+        keyed: Defaults::default(),
+        resolves: false,
+    };
+    assert!(dies("table.published", || drop(author.change(&upstream("app"), &change, &env))));
+    world.lock.expect("it is this one's").store(0, std::sync::atomic::Ordering::SeqCst);
+    let (handle, check) = of(0);
+    let seen = world.worker.observe(&handle, &check, failed, &world.clock).expect("it is there");
+    assert_eq!((seen.verdict.run(), seen.verdict.side()), (1, Side::Unhealthy));
 }

@@ -164,7 +164,7 @@ fn documented(world: &World, size: u64, slots: u64, connections: u64) -> u64 {
     let mut content = 0;
     for (upstream, _) in contents(world).upstreams {
         let (n, name) = (upstream.servers.len() as u64, upstream.name.as_str().len() as u64);
-        content += up(192 + name) + up(16 + name) + 64 + 32 * n;
+        content += up(192 + name) + up(18 + name) + 64 + 32 * n;
         let texts: usize = upstream.settings.texts.given().map(|(_, text)| text.len()).sum();
         content += if texts == 0 { 0 } else { up(8 + texts as u64) };
         let weights: Vec<_> = upstream.servers.iter().map(|s| s.params.weight).collect();

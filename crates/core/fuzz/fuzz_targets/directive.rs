@@ -3,6 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use peerage_core::addr::ServerAddr;
+use peerage_core::check::Check;
+use peerage_core::check::outlier::Outlier;
 use peerage_core::declare::DeclaredServer;
 use peerage_core::field;
 use peerage_core::name::{Case, Glob, UpstreamName, case};
@@ -24,6 +26,19 @@ fuzz_target!(|text: &str| {
         let said = limits(&defaults);
         let said: Vec<&str> = said.iter().map(String::as_str).collect();
         assert_eq!(Defaults::parse(&said), Ok(defaults));
+    }
+    if let Ok(check) = Check::parse(&words) {
+        assert_eq!(check.said().build().as_ref(), Ok(&check));
+        let said = check.to_string();
+        let said: Vec<&str> = said.split(' ').collect();
+        assert_eq!(Check::parse(&said).as_ref(), Ok(&check), "{said:?}");
+        assert_eq!(check.clone().kept(), Ok(check));
+    }
+    if let Ok(outlier) = Outlier::parse(&words) {
+        let said = outlier.to_string();
+        let said: Vec<&str> = said.split(' ').collect();
+        assert_eq!(Outlier::parse(&said), Ok(outlier), "{said:?}");
+        assert_eq!(outlier.said().build(), Ok(outlier));
     }
     if let Ok(server) = DeclaredServer::parse(words[0], &words[1..]) {
         let DeclaredServer { addr, given, params, admin, .. } = &server;

@@ -246,6 +246,9 @@ impl From<ChangeError> for Problem {
             ChangeError::NoHost(_) => Self::new(Code::HostNotFound, detail),
             ChangeError::NamedByBlock(_) => Self::new(Code::NamedByBlock, detail),
             ChangeError::OwnedBySource { .. } => Self::new(Code::OwnedBySource, detail),
+            ChangeError::Member { object, field, .. } => {
+                Self::new(Code::BadValue, detail).field(format!("{object}.{field}"))
+            }
             ChangeError::Field { field, .. } => Self::new(Code::BadValue, detail).field(field),
         }
     }

@@ -16,6 +16,7 @@ use std::net::IpAddr;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::api::check::{CheckJson, OutlierJson};
 use crate::server::{Admin, AdminState, Server};
 use crate::template::Template;
 use crate::time::iso;
@@ -88,6 +89,10 @@ struct UpstreamJson<'a> {
     host: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tls_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    check: Option<CheckJson<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    outlier: Option<OutlierJson>,
     servers: Vec<ServerJson<'a>>,
 }
 
@@ -136,7 +141,7 @@ struct AdminJson<'a> {
 
 impl<'a> UpstreamJson<'a> {
     fn of(upstream: &'a Upstream, name: Option<&'a str>) -> Self {
-        let Settings { defaults, texts, .. } = &upstream.settings;
+        let Settings { defaults, texts, check, outlier, .. } = &upstream.settings;
         let defaults = defaults.limits();
         Self {
             upstream: name,
@@ -152,6 +157,8 @@ impl<'a> UpstreamJson<'a> {
             },
             host: texts.host.as_deref(),
             tls_name: texts.tls_name.as_deref(),
+            check: check.as_deref().map(CheckJson::of),
+            outlier: outlier.as_ref().map(OutlierJson::of),
             servers: upstream.servers.iter().map(ServerJson::of).collect(),
         }
     }

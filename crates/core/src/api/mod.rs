@@ -2,6 +2,7 @@
 
 pub mod batch;
 pub mod call;
+pub(crate) mod check;
 pub mod error;
 pub mod export;
 pub mod filter;

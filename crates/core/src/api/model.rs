@@ -5,6 +5,7 @@
 //! them: `null`.
 
 use crate::addr::ServerAddr;
+use crate::api::check;
 use crate::api::error::{Code, Problem};
 use crate::api::route::{Call, WriteMode};
 use crate::body::{AdminBody, End, Field, LimitsBody, ServerBody, UpstreamBody, VerbOpts};
@@ -142,11 +143,8 @@ pub fn upstream_body(value: &Value, form: Form) -> Result<UpstreamBody, Problem>
                 body.tls_name =
                     at.field(key, value, |v| Ok(field::tls_name(text(v)?)?.to_owned()))?;
             }
-            "check" | "outlier" => {
-                if *value != Value::Null {
-                    return Err(at.bad(key, &FieldError::NotYet));
-                }
-            }
+            "check" => body.check = check::check(value, form)?,
+            "outlier" => body.outlier = check::outlier(value, form)?,
             "name" | "zone" | "origin" | "eligible" | "counts" | "revision" | "digest" => {}
             _ => return Err(at.unknown(key)),
         }
@@ -465,7 +463,10 @@ fn moment(value: &Value) -> Result<u64, Wrong> {
     text(value).ok().and_then(parse_iso).ok_or_else(wrong)
 }
 
-fn duration<T>(value: &Value, read: fn(&str) -> Result<T, FieldError>) -> Result<T, Wrong> {
+pub(super) fn duration<T>(
+    value: &Value,
+    read: fn(&str) -> Result<T, FieldError>,
+) -> Result<T, Wrong> {
     match value {
         Value::Str(text) => Ok(read(text)?),
         Value::Int(number) => Ok(read(&number.to_string())?),
@@ -496,7 +497,7 @@ impl At<'_> {
         Err(if self.0.is_empty() { problem } else { problem.field(self.0) })
     }
 
-    fn field<T>(
+    pub(super) fn field<T>(
         &self,
         key: &str,
         value: &Value,

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
 
+use crate::api::check::{CheckJson, OutlierJson};
 use crate::counters::Counters;
 use crate::name::UpstreamName;
 use crate::server::{Admin, AdminState, Limits, Params, Server};
@@ -271,8 +272,8 @@ struct UpstreamJson<'a> {
     defaults: DefaultsJson,
     host: Option<&'a str>,
     tls_name: Option<&'a str>,
-    check: Option<()>,
-    outlier: Option<()>,
+    check: Option<CheckJson<'a>>,
+    outlier: Option<OutlierJson>,
     eligible: usize,
     counts: Counts,
     revision: u64,
@@ -317,8 +318,8 @@ impl<'a> UpstreamJson<'a> {
             },
             host: texts.host.as_deref(),
             tls_name: texts.tls_name.as_deref(),
-            check: None,
-            outlier: None,
+            check: upstream.settings.check.as_deref().map(CheckJson::of),
+            outlier: upstream.settings.outlier.as_ref().map(OutlierJson::of),
             eligible: takes,
             counts,
             revision: shown.revision,

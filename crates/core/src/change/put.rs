@@ -6,6 +6,7 @@ use crate::addr::ServerAddr;
 use crate::body::{Field, LimitsBody, ServerBody, UpstreamBody};
 use crate::change::admin::state_admin;
 use crate::change::{Applied, ChangeError, Context, changed, find};
+use crate::check::CheckError;
 use crate::field::{FieldError, MAX_LABELS};
 use crate::name::UpstreamName;
 use crate::server::{Admin, AdminState, Limits, Origin, Params, Server};
@@ -26,7 +27,7 @@ pub(super) fn upstream(
     ctx: &mut Context<'_>,
 ) -> Result<Applied, ChangeError> {
     let mut next = stated(current, name, ctx);
-    settings(&mut next, body, Whole::Yes, ctx);
+    settings(&mut next, body, Whole::Yes, ctx)?;
     match &body.servers {
         Some(servers) => put_servers(&mut next, servers, Whole::Yes, ctx)?,
         None if next.servers.is_empty() => {}
@@ -47,7 +48,7 @@ pub(super) fn set_servers(
     ctx: &mut Context<'_>,
 ) -> Result<Applied, ChangeError> {
     let mut next = stated(current, name, ctx);
-    settings(&mut next, body, if current.is_some() { Whole::No } else { Whole::Yes }, ctx);
+    settings(&mut next, body, if current.is_some() { Whole::No } else { Whole::Yes }, ctx)?;
     let mut servers = body.servers.clone().unwrap_or_default();
     let stands: HashMap<&ServerAddr, &Admin> =
         next.servers.iter().map(|server| (&server.addr, &server.admin)).collect();
@@ -87,15 +88,20 @@ pub(super) fn patch_upstream(
     current: &Upstream,
     body: &UpstreamBody,
     ctx: &Context<'_>,
-) -> Applied {
+) -> Result<Applied, ChangeError> {
     let mut next = current.clone();
-    settings(&mut next, body, Whole::No, ctx);
-    changed(current, next)
+    settings(&mut next, body, Whole::No, ctx)?;
+    Ok(changed(current, next))
 }
 
 /// What a body leaves out of the defaults of an upstream that no block names is what the keyed
 /// blocks say.
-fn settings(next: &mut Upstream, body: &UpstreamBody, whole: Whole, ctx: &Context<'_>) {
+fn settings(
+    next: &mut Upstream,
+    body: &UpstreamBody,
+    whole: Whole,
+    ctx: &Context<'_>,
+) -> Result<(), ChangeError> {
     let unsaid = if ctx.named_by_block { Defaults::default() } else { ctx.keyed };
     next.settings.method = match body.method {
         Field::Absent if whole == Whole::No => next.settings.method,
@@ -120,6 +126,31 @@ fn settings(next: &mut Upstream, body: &UpstreamBody, whole: Whole, ctx: &Contex
             limits(defaults, body, (&unsaid, &base), whole, Known::Yes);
         }
     }
+    let check = &mut next.settings.check;
+    match &body.check {
+        Field::Absent if whole == Whole::No => {}
+        Field::Absent | Field::Default => *check = None,
+        Field::Given(body) => {
+            let under = check.as_ref().filter(|_| whole == Whole::No).map(|check| check.said());
+            let said = (**body).clone().over(under.unwrap_or_default());
+            *check = Some(Box::new(said.build().map_err(|error| unfit("check", error))?));
+        }
+    }
+    let outlier = &mut next.settings.outlier;
+    match &body.outlier {
+        Field::Absent if whole == Whole::No => {}
+        Field::Absent | Field::Default => *outlier = None,
+        Field::Given(body) => {
+            let under = outlier.filter(|_| whole == Whole::No).map(|outlier| outlier.said());
+            let said = body.clone().over(under.unwrap_or_default());
+            *outlier = Some(said.build().map_err(|error| unfit("outlier", error))?);
+        }
+    }
+    Ok(())
+}
+
+fn unfit(object: &'static str, error: CheckError) -> ChangeError {
+    ChangeError::Member { object, field: error.field, error: error.error }
 }
 
 fn text<T: Clone>(own: &mut Option<T>, field: &Field<T>, whole: Whole) {

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::is_default;
 use super::server::{DeclaredLine, ServerLine, origin};
 use crate::addr::ServerAddr;
+use crate::check::outlier::Outlier;
+use crate::check::{Check, CheckError};
 use crate::name::UpstreamName;
 use crate::server::{Declared, Params, Server};
 use crate::template::Template;
@@ -64,6 +66,10 @@ struct SettingsLine {
     host: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     tls_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    check: Option<Box<Check>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    outlier: Option<Outlier>,
 }
 
 #[derive(Default, PartialEq, Serialize, Deserialize)]
@@ -173,17 +179,27 @@ impl SettingsLine {
         let Defaults { weight, max_conns, max_fails, fail_timeout, slow_start } = settings.defaults;
         let defaults = LimitsLine { weight, max_conns, max_fails, fail_timeout, slow_start };
         let Texts { hash_key, host, tls_name } = settings.texts.clone();
-        Self { method: settings.method, defaults, hash_key, host, tls_name }
+        let (check, outlier) = (settings.check.clone(), settings.outlier);
+        Self { method: settings.method, defaults, hash_key, host, tls_name, check, outlier }
     }
 
     fn into_settings(self) -> Result<Settings, String> {
-        let Self { method, defaults, hash_key, host, tls_name } = self;
+        let Self { method, defaults, hash_key, host, tls_name, check, outlier } = self;
         let LimitsLine { weight, max_conns, max_fails, fail_timeout, slow_start } = defaults;
         let params = Params { max_conns, max_fails, slow_start, ..Params::default() };
         params.check().map_err(|error| format!("a default {error}"))?;
         let defaults = Defaults { weight, max_conns, max_fails, fail_timeout, slow_start };
         let texts = Texts { hash_key, host, tls_name };
         let texts = texts.check().map_err(|error| format!("a text {error}"))?;
-        Ok(Settings { method, defaults, texts })
+        let bad = |what| move |error: CheckError| format!("a field of {what}: {error}");
+        let check = check.map(|check| check.kept().map(Box::new)).transpose();
+        let outlier = outlier.map(Outlier::kept).transpose();
+        Ok(Settings {
+            method,
+            defaults,
+            texts,
+            check: check.map_err(bad("a check"))?,
+            outlier: outlier.map_err(bad("outliers"))?,
+        })
     }
 }

@@ -45,6 +45,7 @@ pub(super) enum Of {
     Server(fn(&ServerSample) -> Option<Value>),
     Responses,
     States,
+    Checks,
     Upstream(fn(&UpstreamSample) -> Value),
     Times,
     Zone(fn(&ZoneSample) -> Option<Value>),
@@ -68,7 +69,9 @@ impl Family {
     /// The labels of its samples, in order; those of a histogram's buckets have `le` besides.
     pub fn all_labels(&self) -> Vec<&'static str> {
         let of: &[&str] = match self.of {
-            Of::Server(_) | Of::Responses | Of::States => &["zone", "upstream", "server"],
+            Of::Server(_) | Of::Responses | Of::States | Of::Checks => {
+                &["zone", "upstream", "server"]
+            }
             Of::Upstream(_) | Of::Times => &["zone", "upstream"],
             Of::Zone(_) | Of::Bytes => &["zone"],
             Of::Build => &[],
@@ -89,7 +92,7 @@ impl Family {
 
     /// Whether it is about servers, which a page may leave out.
     pub fn is_of_servers(&self) -> bool {
-        matches!(self.of, Of::Server(_) | Of::Responses | Of::States)
+        matches!(self.of, Of::Server(_) | Of::Responses | Of::States | Of::Checks)
     }
 }
 
@@ -209,9 +212,15 @@ pub static FAMILIES: &[Family] = &[
     ),
     counter(
         "peerage_upstream_server_unavail",
-        "How often max_fails switched the server off.",
+        "How often max_fails switched the server off, or an ejection.",
         Of::Server(|server| Some(Value::Int(server.unavail))),
     ),
+    counter(
+        "peerage_upstream_server_health_checks",
+        "Probes of the server by result, where its upstream has a check.",
+        Of::Checks,
+    )
+    .labels(&["result"]),
     counter(
         "peerage_upstream_server_sent_bytes",
         "Bytes sent to the server.",

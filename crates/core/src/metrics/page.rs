@@ -2,7 +2,7 @@
 
 use super::accept::Format;
 use super::family::{FAMILIES, Family, Of, Value};
-use super::sample::{Build, Shown, UpstreamSample, ZoneSample};
+use super::sample::{Build, ProbeCount, Shown, UpstreamSample, ZoneSample};
 use super::text::{self, Line};
 use crate::counters::BUCKETS_MS;
 use crate::state::State;
@@ -160,6 +160,11 @@ fn of_server(out: &mut Vec<u8>, family: &Family, labels: &[u8], shown: &Shown<'_
             for state in State::ALL {
                 let value = Value::Int((state == shown.sample.state).into());
                 line(out, family).labels(labels).label("state", state.as_str()).value(value);
+            }
+        }
+        Of::Checks => {
+            for (result, count) in shown.sample.checks.iter().flat_map(ProbeCount::by_result) {
+                line(out, family).labels(labels).label("result", result).value(Value::Int(count));
             }
         }
         Of::Upstream(_) | Of::Times | Of::Zone(_) | Of::Bytes | Of::Build => {}

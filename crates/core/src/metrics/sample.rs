@@ -77,12 +77,30 @@ pub struct ServerSample {
     pub fails: u64,
     /// How often `max_fails` switched it off.
     pub unavail: u64,
+    /// Its probes, where it is checked.
+    pub checks: Option<ProbeCount>,
     /// When it was last chosen, unix ms; 0 is never.
     pub selected: u64,
     /// Bytes sent to it.
     pub sent: u64,
     /// Bytes received from it.
     pub received: u64,
+}
+
+/// Probes that ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProbeCount {
+    /// Those that passed.
+    pub passed: u64,
+    /// Those that failed.
+    pub failed: u64,
+}
+
+impl ProbeCount {
+    /// Each result with how often it was.
+    pub fn by_result(&self) -> [(&'static str, u64); 2] {
+        [("passed", self.passed), ("failed", self.failed)]
+    }
 }
 
 /// A server with what it has of varying length.

@@ -2,8 +2,6 @@
 
 use std::collections::HashSet;
 
-use serde::ser::{Serialize, SerializeMap, Serializer};
-
 use crate::plus::fields::{Fields, Object, key};
 use crate::server::{Admin, AdminState, Limits, Server};
 use crate::state::{Live, reason, state};
@@ -120,24 +118,11 @@ pub fn peer(out: &mut Vec<u8>, peer: &Peer<'_>) {
     object.member("received", &counters.received);
     object.member("fails", &counters.fails);
     object.member("unavail", &counters.unavail);
-    object.member("health_checks", &HealthChecks);
+    object.member("health_checks", &counters.health_checks);
     object.member("downtime", &counters.downtime);
     object.some("downstart", counters.downstart.map(iso_millis));
     object.some("selected", Some(counters.selected).filter(|&at| at != 0).map(iso_millis));
     object.close();
-}
-
-/// There are none yet, so none was made and none failed.
-struct HealthChecks;
-
-impl Serialize for HealthChecks {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(3))?;
-        map.serialize_entry("checks", &0)?;
-        map.serialize_entry("fails", &0)?;
-        map.serialize_entry("unhealthy", &0)?;
-        map.end()
-    }
 }
 
 const PEERS: &str = "peers";
@@ -146,6 +131,7 @@ const PEERS: &str = "peers";
 mod tests {
     use super::*;
     use crate::addr::ServerAddr;
+    use crate::check::results::HealthChecks;
     use crate::counters::Counters;
     use crate::name::UpstreamName;
     use crate::server::{Origin, Params};
@@ -214,12 +200,18 @@ mod tests {
             header_time: 5,
             response_time: 6,
             selected: 1_795_986_307_123,
+            health_checks: HealthChecks {
+                checks: 9,
+                fails: 2,
+                unhealthy: 1,
+                last_passed: Some(true),
+            },
             downtime: 10,
             downstart: Some(1_795_986_307_000),
             ..Counters::default()
         };
         let limits = Limits { max_conns: 9, ..Limits::BUILT_IN };
-        let full = r#"{"id":7,"server":"[::1]:80","name":"10.0.0.1:08080","backup":true,"weight":1,"state":"unavail","active":1,"max_conns":9,"requests":3,"header_time":5,"response_time":6,"responses":{"1xx":0,"2xx":2,"3xx":0,"4xx":0,"5xx":1,"codes":{"200":2,"502":1},"total":3},"sent":0,"received":0,"fails":0,"unavail":0,"health_checks":{"checks":0,"fails":0,"unhealthy":0},"downtime":10,"downstart":"2026-11-29T21:05:07.000Z","selected":"2026-11-29T21:05:07.123Z"}"#;
+        let full = r#"{"id":7,"server":"[::1]:80","name":"10.0.0.1:08080","backup":true,"weight":1,"state":"unavail","active":1,"max_conns":9,"requests":3,"header_time":5,"response_time":6,"responses":{"1xx":0,"2xx":2,"3xx":0,"4xx":0,"5xx":1,"codes":{"200":2,"502":1},"total":3},"sent":0,"received":0,"fails":0,"unavail":0,"health_checks":{"checks":9,"fails":2,"unhealthy":1,"last_passed":true},"downtime":10,"downstart":"2026-11-29T21:05:07.000Z","selected":"2026-11-29T21:05:07.123Z"}"#;
         assert_eq!(shown(&live, limits, Some("[::1]:80"), None), full);
         let host = Admin { state: AdminState::Down, ..Admin::default() };
         assert!(shown(&live, limits, None, Some(&host)).contains(r#""state":"down""#));

@@ -9,6 +9,8 @@ use peerage_core::api::model;
 use peerage_core::api::render::{self, Servers, Shown};
 use peerage_core::api::route::{Http, WriteMode, route};
 use peerage_core::change::{Actor, Applied, Change, Context, apply};
+use peerage_core::check::Check;
+use peerage_core::check::outlier::Outlier;
 use peerage_core::declare::{DeclaredServer, DeclaredUpstream};
 use peerage_core::merge::{Conflict, merge};
 use peerage_core::name::UpstreamName;
@@ -16,7 +18,7 @@ use peerage_core::server::{Admin, AdminState, Declared, Origin, Params, Server};
 use peerage_core::state::Live;
 use peerage_core::template::Template;
 use peerage_core::texts::Texts;
-use peerage_core::units::Secs;
+use peerage_core::units::{Millis, Secs};
 use peerage_core::upstream::{Defaults, Method, Settings, Upstream};
 use proptest::prelude::*;
 
@@ -231,7 +233,34 @@ pub fn any_settings() -> impl Strategy<Value = Settings> {
         let defaults = Defaults { weight, max_conns, max_fails, fail_timeout, slow_start };
         (method, defaults)
     });
-    (base, any_texts()).prop_map(|((method, defaults), texts)| Settings { method, defaults, texts })
+    (base, any_texts(), any_health()).prop_map(|((method, defaults), texts, health)| {
+        let (check, outlier) = health;
+        Settings { method, defaults, texts, check, outlier }
+    })
+}
+
+/// A check of any kind with some words, and rules of outliers.
+pub fn any_health() -> impl Strategy<Value = (Option<Box<Check>>, Option<Outlier>)> {
+    let words = [
+        "",
+        "type=http uri=/a interval=500ms",
+        "type=https host=a.test ca=/ca.pem",
+        "type=https ca=/ca.pem verify=off sni=a.test",
+        "type=tcp mandatory port=81",
+        "type=grpc uri=a.B fails=1 on_all_down=refuse",
+        "body=é status=204,404 jitter=0% passes=9 reuse=off",
+    ];
+    let check = prop::sample::select(words.to_vec()).prop_map(|words| {
+        let words: Vec<&str> = words.split(' ').filter(|word| !word.is_empty()).collect();
+        Box::new(Check::parse(&words).unwrap())
+    });
+    let outlier = (1u16..9, 1u64..9, 1u8..=100).prop_map(|(errors, base, percent)| Outlier {
+        consecutive_errors: errors,
+        base: Millis(base * 1_000),
+        max_percent: percent,
+        ..Outlier::default()
+    });
+    (prop::option::of(check), prop::option::of(outlier))
 }
 
 pub fn any_texts() -> impl Strategy<Value = Texts> {

@@ -51,8 +51,9 @@ impl Peer {
     const ID: usize = 5;
     /// Its number, and above it whether it is shut, see [`Shut`].
     const UID: usize = 6;
-    /// From here on nothing but what was counted or shown: 7 is for verdicts of health checks.
-    const SHOWN: usize = 7;
+    /// From here on nothing but what was counted or shown.
+    const SHOWN: usize = Self::VERDICT;
+    const VERDICT: usize = 7;
     const UNANSWERED: usize = 8;
     const CLASSES: usize = 9;
     const SENT: usize = 14;
@@ -65,14 +66,17 @@ impl Peer {
     const RESPONSE_SUM: usize = 21;
     const DOWNTIME: usize = 22;
     const DOWNSTART: usize = 23;
-    // Words 24 to 27: results of health checks.
+    const CHECKS: usize = 24;
+    const CHECKED: usize = 25;
+    // Word 26 is free.
+    const EXTERNAL: usize = 27;
     const CODES: usize = 28;
     /// Distinct status codes counted one by one; of others only the class is.
     pub(crate) const CODE_CELLS: usize = 8;
     const START: usize = 36;
     const HEADER_AVERAGE: usize = 37;
     const RESPONSE_AVERAGE: usize = 38;
-    // Word 39: ejection.
+    const EJECTION: usize = 39;
 
     #[inline]
     pub(crate) fn at(region: &Region, at: Ref) -> Option<Self> {
@@ -219,6 +223,32 @@ impl Peer {
     #[inline]
     pub(crate) fn downstart(self) -> &'static AtomicU64 {
         &self.w[Self::DOWNSTART]
+    }
+    /// What its checks say, see [`peerage_core::check::verdict`]. Moved by who probes it; a change
+    /// of the check begins it anew.
+    #[inline]
+    pub(crate) fn verdict(self) -> &'static AtomicU64 {
+        &self.w[Self::VERDICT]
+    }
+    /// Probes and failed ones, see [`peerage_core::check::results::Counts`].
+    #[inline]
+    pub(crate) fn checks(self) -> &'static AtomicU64 {
+        &self.w[Self::CHECKS]
+    }
+    /// When the last result came, see [`peerage_core::check::results::Last`].
+    #[inline]
+    pub(crate) fn checked(self) -> &'static AtomicU64 {
+        &self.w[Self::CHECKED]
+    }
+    /// What an outside checker says, see [`peerage_core::check::external`].
+    #[inline]
+    pub(crate) fn external(self) -> &'static AtomicU64 {
+        &self.w[Self::EXTERNAL]
+    }
+    /// Errors of requests, see [`peerage_core::check::ejection`]. Moved by requests.
+    #[inline]
+    pub(crate) fn ejection(self) -> &'static AtomicU64 {
+        &self.w[Self::EJECTION]
     }
     /// Counts by status code: the code in the top 16 bits, the count below.
     #[inline]

@@ -103,4 +103,7 @@ words! {
     /// All that was in force at this time (monotonic ms) is on disk; 0 = not known yet. Raised by
     /// the file's owner, and by whoever finds that no change waits.
     REACHED
+    /// No ejection and no outside verdict ends before this time (unix ms). Lowered by who sets
+    /// one, raised by the round.
+    BARS
 }

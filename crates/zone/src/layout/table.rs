@@ -40,7 +40,49 @@ pub(crate) struct TableHead {
     pub(crate) tomb: bool,
     /// A server is a name that is resolved at run time.
     pub(crate) names: bool,
+    /// What requests and probes have to know of checks and outliers.
+    pub(crate) rules: HealthRules,
 }
+
+/// What a table says of the health of its peers, without a look at the settings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HealthRules {
+    /// They are checked.
+    pub(crate) checked: bool,
+    /// Where all are unhealthy no request is served.
+    pub(crate) refuse: bool,
+    /// Errors in a row that eject a peer, 0 = none do.
+    pub(crate) errors: u16,
+    /// How many of a hundred peers may be ejected.
+    pub(crate) max_percent: u8,
+}
+
+impl HealthRules {
+    const CHECKED: u32 = 1 << 8;
+    const REFUSE: u32 = 1 << 9;
+    const ERRORS: u32 = 12;
+    const ERRORS_MASK: u32 = (1 << 10) - 1;
+    const PERCENT: u32 = 22;
+    const PERCENT_MASK: u32 = (1 << 7) - 1;
+
+    fn bits(self) -> u32 {
+        let flag = |flag: bool, bit: u32| if flag { bit } else { 0 };
+        flag(self.checked, Self::CHECKED)
+            | flag(self.refuse, Self::REFUSE)
+            | (u32::from(self.errors) & Self::ERRORS_MASK) << Self::ERRORS
+            | (u32::from(self.max_percent) & Self::PERCENT_MASK) << Self::PERCENT
+    }
+
+    fn from_bits(bits: u32) -> Self {
+        Self {
+            checked: bits & Self::CHECKED != 0,
+            refuse: bits & Self::REFUSE != 0,
+            errors: (bits >> Self::ERRORS & Self::ERRORS_MASK) as u16,
+            max_percent: (bits >> Self::PERCENT & Self::PERCENT_MASK) as u8,
+        }
+    }
+}
+
 impl Table {
     /// Words before the entries.
     pub(crate) const WORDS: usize = 8;
@@ -113,6 +155,11 @@ impl Table {
         low(get(&self.w[Self::COUNTS])) & 4 != 0
     }
 
+    /// What it says of the health of its peers.
+    pub(crate) fn health(self) -> HealthRules {
+        HealthRules::from_bits(low(get(&self.w[Self::COUNTS])))
+    }
+
     #[inline]
     pub(crate) fn tries(self) -> u32 {
         high(get(&self.w[Self::TRIES]))
@@ -166,7 +213,8 @@ impl Table {
         let flags =
             u32::from(head.declared) | u32::from(head.tomb) << 1 | u32::from(head.names) << 2;
         let method = part::code(head.part.method) << Self::METHOD;
-        set(&self.w[Self::COUNTS], pack(head.primaries, flags | method));
+        let rules = head.rules.bits();
+        set(&self.w[Self::COUNTS], pack(head.primaries, flags | method | rules));
         set(&self.w[Self::COLD], pack(head.cold.at.raw(), head.cold.len));
         set(&self.w[Self::TRIES], pack(head.tries, head.servers));
         let Part { method, at, number } = head.part;

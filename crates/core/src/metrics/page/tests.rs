@@ -1,7 +1,7 @@
 //! Pages whole, and in pieces.
 
 use super::*;
-use crate::metrics::{ServerSample, StateFile};
+use crate::metrics::{ProbeCount, ServerSample, StateFile};
 
 const BUILD: Build = Build { version: "0.1.0", build: "abc", nginx: "1.22.1" };
 
@@ -15,6 +15,7 @@ fn server() -> ServerSample {
         requests: 7,
         fails: 1,
         unavail: 0,
+        checks: Some(ProbeCount { passed: 5, failed: 2 }),
         selected: 1_795_986_308_000,
         sent: 500,
         received: 9000,
@@ -86,6 +87,10 @@ fn a_page_says_everything_once_with_its_names() {
         [("5xx", 1), ("200", 4), ("404", 1)].map(|(c, n)| format!(r#"{server},code="{c}"}} {n}"#))
     );
     assert_eq!(
+        of("peerage_upstream_server_health_checks_total"),
+        [("passed", 5), ("failed", 2)].map(|(r, n)| format!(r#"{server},result="{r}"}} {n}"#))
+    );
+    assert_eq!(
         of("peerage_upstream_server_admin_since_seconds"),
         [format!("{server}}} 1795986307.250")]
     );
@@ -146,11 +151,16 @@ fn families_stand_together_over_zones_and_pieces() {
 fn what_a_zone_does_not_have_is_left_out() {
     let mut zone = zone("main", 1, 0);
     zone.state = None;
-    let sample = ServerSample { admin_since: None, selected: 0, ..server() };
+    let sample = ServerSample { admin_since: None, selected: 0, checks: None, ..server() };
     zone.upstreams[0].push("10.0.0.1:1", sample, []);
     let text = page(Format::Text, true, vec![zone]);
-    for name in ["state_lag_seconds", "state_errors_total", "server_admin_since", "server_selected"]
-    {
+    for name in [
+        "state_lag_seconds",
+        "state_errors_total",
+        "server_admin_since",
+        "server_selected",
+        "health_checks",
+    ] {
         assert!(!text.lines().any(|l| !l.starts_with('#') && l.contains(name)), "{name}");
     }
 }

@@ -1,0 +1,255 @@
+//! When which peer is probed: spread over the interval, never late for another's sake.
+//!
+//! Each peer has a moment of its own within the interval, from its key alone, and a jitter that
+//! differs from round to round: whoever probes it keeps to the same moments, so that it is probed
+//! once an interval over a takeover. A new peer is due at once. After a failure that does not
+//! decide yet, the next probe comes by the jitter earlier, so that a peer that died is known after
+//! `interval × fails + timeout` at the latest.
+//!
+//! Only so many probes run at a time, and of these only half are of peers that failed last: those
+//! that time out leave room for the living. Times are ms of one clock that all processes share and
+//! that is never set back.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::check::Check;
+use crate::check::verdict::{Side, Verdict};
+
+/// Parts of the peers that are given to processes, one by one.
+pub const SHARDS: u32 = 64;
+
+/// The part that a peer belongs to, by its key.
+pub const fn shard(key: u64) -> u32 {
+    (mix(key) >> 58) as u32
+}
+
+/// When the peers of a check are probed, ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    interval: u64,
+    jitter: u64,
+}
+
+impl Timing {
+    /// That of a check.
+    pub fn of(check: &Check) -> Self {
+        let (interval, timeout) = (check.interval.0.max(1), check.timeout.0);
+        // One failure that decides leaves no later probe to make up for the time; and none begins
+        // before the one before is over.
+        let jitter = if check.fails == 1 { 0 } else { interval * u64::from(check.jitter) / 100 };
+        Self { interval, jitter: jitter.min(interval.saturating_sub(timeout)) }
+    }
+
+    /// From one probe to the next, on average.
+    pub const fn interval(self) -> u64 {
+        self.interval
+    }
+
+    /// How much later than due a probe may begin until it counts as late.
+    pub fn slack(self) -> u64 {
+        (self.interval / 10).max(100)
+    }
+
+    /// When the peer is due next after a probe that began then.
+    fn after(self, key: u64, began: u64) -> u64 {
+        let phase = mix(key ^ PHASE) % self.interval;
+        // In which round it was; the first one has no phase before it.
+        let round = (began + self.interval - phase) / self.interval;
+        let jitter = mix(key ^ mix(round)) % (self.jitter + 1);
+        round * self.interval + phase + jitter
+    }
+}
+
+/// How a peer stands after its last probe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Standing {
+    /// It passed, or nothing is known.
+    #[default]
+    Sound,
+    /// It failed, which does not decide yet.
+    InDoubt,
+    /// It failed, and is known to.
+    Ailing,
+}
+
+impl Standing {
+    /// How a peer of this verdict stands.
+    pub fn of(verdict: Verdict) -> Self {
+        match verdict.last_passed() {
+            Some(false) if verdict.side() == Side::Unhealthy => Self::Ailing,
+            Some(false) => Self::InDoubt,
+            Some(true) | None => Self::Sound,
+        }
+    }
+}
+
+/// A peer to be probed.
+#[derive(Clone, Copy, Debug)]
+pub struct Probed {
+    /// Its key: a number that no other peer of the zone has.
+    pub key: u64,
+    /// When it is probed.
+    pub timing: Timing,
+    /// When its last probe began, as far as is known; `None`: there was none, so that it is due.
+    pub began: Option<u64>,
+    /// How it stood then.
+    pub standing: Standing,
+}
+
+/// A peer that is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Due {
+    /// Which.
+    pub key: u64,
+    /// For how long it has been, ms.
+    pub since: u64,
+    /// Whether that is longer than it should be, see [`Timing::slack`].
+    pub is_late: bool,
+}
+
+/// The peers that this process probes.
+#[derive(Debug, Default)]
+pub struct Schedule {
+    peers: HashMap<u64, Entry>,
+    /// Those that wait, by their time; and of peers that failed last.
+    sound: BTreeSet<(u64, u64)>,
+    failing: BTreeSet<(u64, u64)>,
+    /// Probes that run, also of peers that were taken away meanwhile: whether of one that had
+    /// failed.
+    running: HashMap<u64, bool>,
+    running_failing: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    timing: Timing,
+    /// When it is due; `None`: its probe runs.
+    due: Option<u64>,
+    /// When its last probe began.
+    began: Option<u64>,
+    standing: Standing,
+    /// It is to be probed again as soon as its probe is over.
+    again: bool,
+}
+
+impl Entry {
+    fn next(&self, key: u64, now: u64) -> u64 {
+        let Some(began) = self.began else { return now };
+        let next = self.timing.after(key, began);
+        match self.standing {
+            Standing::InDoubt => next.min(began + self.timing.interval - self.timing.jitter),
+            Standing::Sound | Standing::Ailing => next,
+        }
+    }
+
+    /// With the time that its timing gives, where it waits.
+    fn again(self, key: u64, now: u64) -> Self {
+        Self { due: self.due.map(|_| self.next(key, now)), ..self }
+    }
+}
+
+impl Schedule {
+    /// Takes the peers that there are now: those that were there go on, others are forgotten.
+    pub fn set(&mut self, peers: impl IntoIterator<Item = Probed>, now: u64) {
+        let mut before = std::mem::take(&mut self.peers);
+        self.sound.clear();
+        self.failing.clear();
+        for Probed { key, timing, began, standing } in peers {
+            let fresh = Entry { timing, due: None, began, standing, again: false };
+            let entry = match before.remove(&key) {
+                // Asked for at once, it stays so.
+                Some(old) if old.timing == timing => old,
+                Some(old) => Entry { timing, ..old }.again(key, now),
+                None if self.running.contains_key(&key) => fresh,
+                None => Entry { due: Some(fresh.next(key, now)), ..fresh },
+            };
+            self.put(key, entry);
+        }
+    }
+
+    /// When a peer is due next of which a probe may begin then; `None` also where as many run as
+    /// may: one that ends makes room.
+    pub fn first(&self, limit: usize) -> Option<u64> {
+        self.heads(limit).into_iter().flatten().min().map(|(due, _)| due)
+    }
+
+    /// Takes the peer that has been due longest, to probe it; `limit` probes may run at a time.
+    pub fn next(&mut self, limit: usize, now: u64) -> Option<Due> {
+        let heads = self.heads(limit).into_iter().flatten();
+        let (due, key) = heads.min().filter(|&(due, _)| due <= now)?;
+        let entry = *self.peers.get(&key)?;
+        self.put(key, Entry { due: None, began: Some(now), again: false, ..entry });
+        let is_failing = entry.standing != Standing::Sound;
+        self.running.insert(key, is_failing);
+        self.running_failing += usize::from(is_failing);
+        let since = now - due;
+        Some(Due { key, since, is_late: since > entry.timing.slack() })
+    }
+
+    /// A probe is over.
+    pub fn ended(&mut self, key: u64, standing: Standing, now: u64) {
+        let Some(was_failing) = self.running.remove(&key) else { return };
+        self.running_failing -= usize::from(was_failing);
+        let Some(entry) = self.peers.get(&key).copied() else { return };
+        let entry = Entry { standing, ..entry };
+        let due = if entry.again { now } else { entry.next(key, now) };
+        self.put(key, Entry { due: Some(due), again: false, ..entry });
+    }
+
+    /// A peer is to be probed now; false where it is none of these.
+    pub fn at_once(&mut self, key: u64, now: u64) -> bool {
+        let Some(entry) = self.peers.get(&key).copied() else { return false };
+        let entry = match entry.due {
+            Some(due) => Entry { due: Some(due.min(now)), ..entry },
+            None => Entry { again: true, ..entry },
+        };
+        self.put(key, entry);
+        true
+    }
+
+    /// Probes that run.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Whether there is no peer.
+    pub fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+
+    /// The first of each set of which a probe may begin.
+    fn heads(&self, limit: usize) -> [Option<(u64, u64)>; 2] {
+        let has_room = self.running.len() < limit;
+        let has_half = self.running_failing < (limit / 2).max(1);
+        let head = |set: &BTreeSet<(u64, u64)>, may: bool| set.first().copied().filter(|_| may);
+        [head(&self.sound, has_room), head(&self.failing, has_room && has_half)]
+    }
+
+    fn put(&mut self, key: u64, entry: Entry) {
+        if let Some(before) = self.peers.insert(key, entry)
+            && let Some(due) = before.due
+        {
+            self.waiting(before.standing).remove(&(due, key));
+        }
+        if let Some(due) = entry.due {
+            self.waiting(entry.standing).insert((due, key));
+        }
+    }
+
+    fn waiting(&mut self, standing: Standing) -> &mut BTreeSet<(u64, u64)> {
+        if standing == Standing::Sound { &mut self.sound } else { &mut self.failing }
+    }
+}
+
+const PHASE: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Spreads keys that follow one another.
+const fn mix(key: u64) -> u64 {
+    let mut x = key.wrapping_add(PHASE);
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
+}
+
+#[cfg(test)]
+mod tests;
