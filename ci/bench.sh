@@ -12,6 +12,7 @@
 # scale          10,000 upstreams of 20 servers: start, one change, bytes a server
 # changes        a second through the API, with each way to keep them
 # stopped        latency while one worker is stopped, beside runs without
+# checks         health checks: how soon a failure is known; cost of 10,000 servers
 # scrape         a page of metrics of 10,000 servers: the longest turn of the event loop, memory
 # picks          nanoseconds a pick with 1, 2 and 8 processes
 # pictures       of the figures, into docs/benchmarks
@@ -22,11 +23,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-    sed -n '2,21s/^# \{0,1\}//p' "$0" >&2
+    sed -n '2,22s/^# \{0,1\}//p' "$0" >&2
     exit 2
 }
 
-scripts=(instructions cpu updates traffic websockets events scale changes stopped scrape)
+scripts=(instructions cpu updates traffic websockets events scale changes stopped scrape checks)
 out=target/bench pictures=docs/benchmarks
 names=()
 export QUICK=0

@@ -16,7 +16,9 @@ mod fetch;
 mod flush;
 mod guard;
 mod import;
+mod opine;
 mod plus;
+mod probe;
 mod read;
 mod ready;
 mod report;
@@ -131,8 +133,10 @@ fn begin(
     asked: Asked,
     body: Result<Vec<u8>, BodyError>,
 ) -> Result<Box<dyn Task>, Problem> {
-    let writes =
-        asked.call.is_write() && !asked.dry_run && !matches!(asked.call, Call::Flush { .. });
+    // What is said of health is never on the disk, and a flush waits by itself.
+    let writes = asked.call.is_write()
+        && !asked.dry_run
+        && !matches!(asked.call, Call::Flush { .. } | Call::Opine { .. } | Call::Check { .. });
     let zone = asked.zone.clone().filter(|_| writes);
     let task = task_of(r, asked, body)?;
     Ok(match zone {
@@ -165,6 +169,16 @@ fn task_of(
         Call::GetUpstream { upstream } => Box::new(Ready(Some(read::upstream(&zone, &upstream)?))),
         Call::GetServer { upstream, sel } => {
             Box::new(Ready(Some(read::server(&zone, &upstream, &sel)?)))
+        }
+        Call::GetCheck { upstream, sel } => {
+            Box::new(Ready(Some(read::check(&zone, &upstream, &sel)?)))
+        }
+        Call::Check { upstream, sel } => Box::new(probe::Probe::new(zone, upstream, sel)?),
+        Call::Opine { upstream, sel, saying } => {
+            let saying = saying.with_body(&body)?;
+            let guard = Guard::of(r.header("If-Match"), r.header("If-None-Match"));
+            let of = (upstream, sel);
+            Box::new(opine::Opine::new(zone, of, saying, actor(r), guard, dry_run))
         }
         Call::ListServers { filter, after, limit } => {
             Box::new(Ready(Some(servers::list(zone, filter, after, limit)?)))

@@ -1,9 +1,10 @@
 //! Which names a keyed block serves, and what is said when a server is barred.
 
 use peerage_core::name::{self, Case, Glob};
-use peerage_zone::NoPeer;
+use peerage_zone::{NoPeer, Worker};
 
 use crate::ffi::log::{Level, Log};
+use crate::worker;
 
 /// Whether a keyed block serves the name that a request gave, and how that is written.
 #[inline]
@@ -30,6 +31,7 @@ pub(crate) fn disabled(log: Log<'_>) {
 
 /// Says that errors in a row eject a server; the request's log adds which.
 #[cold]
-pub(crate) fn ejected(log: Log<'_>) {
+pub(crate) fn ejected(log: Log<'_>, worker: &Worker) {
     log.write(Level::Warn, 0, format_args!("upstream server ejected as an outlier"));
+    worker::tell_ejected(worker);
 }

@@ -13,13 +13,10 @@ mod balancer;
 mod conf;
 #[expect(unsafe_code, reason = "the fence: nginx is C")]
 mod ffi;
+mod health;
 mod loads;
 mod metrics;
 mod module;
-#[cfg_attr(
-    not(feature = "panic"),
-    expect(dead_code, reason = "nothing but tests connects to a server yet")
-)]
 mod net;
 mod variables;
 mod worker;

@@ -4,6 +4,7 @@
 //! of metrics has samples of all of them. Then the page is made while the client takes it.
 
 use std::rc::Rc;
+use std::sync::atomic::Ordering;
 
 use peerage_core::api::error::{Code, Problem};
 use peerage_core::metrics::{Build, Format, Page, StateFile, ZoneSample};
@@ -178,6 +179,7 @@ fn sample(zone: &Zone, memory: Memory) -> ZoneSample {
             ("largest", report.largest),
         ],
         no_room: report.no_room,
+        checks_late: memory.zone.checks_late().load(Ordering::Relaxed),
         state: writes
             .then(|| StateFile { lag_ms: durable.lag(timer::now()), errors: durable.errors() }),
         upstreams: Vec::new(),

@@ -66,7 +66,7 @@ pub(crate) fn forked(cycle: Cycle<'_>) {
     if let Some(main) = cycle.main()
         && !main.zones().is_empty()
     {
-        worker::begin(main);
+        worker::begin(main, cycle);
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod names;
 pub(crate) mod state;
+mod untold;
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -9,10 +10,12 @@ use std::path::Path;
 use std::rc::Rc;
 
 use peerage_core::declare::DeclaredUpstream;
-use peerage_zone::{Closing, Relieved, Worker};
+use peerage_core::event::Event;
+use peerage_zone::{Closing, Worker};
 
 use self::names::{Names, Occasion};
 use self::state::{Keeper, Pace};
+use self::untold::Untold;
 use crate::conf::zone::{Flush, Orphans};
 use crate::conf::{Main, Zone};
 use crate::ffi::cycle::Cycle;
@@ -23,6 +26,7 @@ use crate::ffi::resolve::Resolver;
 use crate::ffi::session;
 use crate::ffi::timer::{self, Kind, Timer};
 use crate::ffi::{connections, task, wake};
+use crate::health::{Bounds, Prober, telling};
 use crate::{audit, net, zone};
 
 /// How often a process looks for others that died.
@@ -44,8 +48,10 @@ struct Place {
     worker: &'static Worker,
     keeper: Option<Keeper>,
     names: Names,
+    prober: Prober,
     orphans: Orphans,
     closing: RefCell<Closing>,
+    untold: Untold,
     /// When connections were closed last, monotonic ms.
     closed: Cell<u64>,
 }
@@ -72,6 +78,13 @@ impl Place {
         if timer::now().saturating_sub(self.closed.get()) >= ROUND / 2 {
             self.close();
         }
+    }
+
+    /// Looks for peers whose time out is over; tells whether there was anything to tell.
+    fn relieve(&self) -> bool {
+        let relieved = self.worker.relieve(&process::clock());
+        self.untold.push(relieved.iter().map(telling::relieved));
+        self.untold.tell()
     }
 
     /// Ends what is due; tells whether anything was.
@@ -101,6 +114,7 @@ struct Pending {
     /// What the configuration declares.
     declared: Vec<DeclaredUpstream>,
     resolver: Option<Resolver>,
+    bounds: Bounds,
 }
 
 static STATE: Global<State> = Global::new(State {
@@ -118,11 +132,14 @@ pub(crate) fn prepare(cycle: Cycle<'_>) -> io::Result<()> {
 }
 
 /// Takes a place in every zone and begins the round.
-pub(crate) fn begin(main: &Main) {
+pub(crate) fn begin(main: &Main, cycle: Cycle<'_>) {
     let state = STATE.get();
+    // As many as leave room for requests.
+    let connections = (cycle.connections() / 4).max(1);
+    let bounds = Bounds { workers: cycle.workers(), connections };
     for zone in main.zones() {
         let declared = main.declared(&zone);
-        let pending = Pending { zone, declared, resolver: main.resolver().cloned() };
+        let pending = Pending { zone, declared, resolver: main.resolver().cloned(), bounds };
         if !join(&pending) {
             state.pending.borrow_mut().push(pending);
         }
@@ -131,7 +148,7 @@ pub(crate) fn begin(main: &Main) {
         log!(Info, "no wake-up for process {}, it will look by itself", process::slot());
     }
     state.running.set(true);
-    look_at_names(Occasion::Round);
+    look_at_duties(Occasion::Round);
     // What went with this configuration goes before its first request.
     let ended = state.places.borrow().iter().map(Place::expire).fold(false, |a, b| a | b);
     if ended {
@@ -147,6 +164,7 @@ pub(crate) fn begin(main: &Main) {
 pub(crate) fn reloaded() {
     for place in STATE.get().places.borrow().iter() {
         place.names.end();
+        place.prober.give_up();
     }
 }
 
@@ -157,12 +175,13 @@ pub(crate) fn end() {
         return;
     }
     drop(state.round.borrow_mut().take());
+    tell_on();
     net::end();
     state.pending.borrow_mut().clear();
     #[cfg(ngx_feature = "http_ssl")]
     session::forget();
     audit();
-    let duties = leave_names();
+    let duties = leave_duties();
     for place in state.places.borrow_mut().drain(..) {
         if let Some(keeper) = place.keeper {
             keeper.finish();
@@ -199,6 +218,34 @@ pub(crate) fn wake_all() {
     wake::all();
 }
 
+/// Tells events that no change of a zone brings with it.
+pub(crate) fn tell(worker: &Worker, events: impl IntoIterator<Item = Event>) {
+    let told = {
+        let places = STATE.get().places.borrow();
+        let Some(place) = places.iter().find(|place| std::ptr::eq(place.worker, worker)) else {
+            return;
+        };
+        place.untold.push(events);
+        place.untold.tell()
+    };
+    if told {
+        wake_all();
+    }
+}
+
+/// Tells of the peers that requests of this process have ejected.
+pub(crate) fn tell_ejected(worker: &Worker) {
+    tell(worker, worker.take_ejected().into_iter().flat_map(telling::ejected));
+}
+
+/// Tells what could not be told before.
+fn tell_on() {
+    let told = STATE.get().places.borrow().iter().fold(false, |any, p| p.untold.tell() | any);
+    if told {
+        wake_all();
+    }
+}
+
 /// Writes what this process told to the log.
 fn audit() {
     for place in STATE.get().places.borrow().iter() {
@@ -224,9 +271,11 @@ fn join(pending: &Pending) -> bool {
         worker.sweep(&process::alive, &process::clock());
         let keeper = keeper(zone, worker, &pending.declared);
         let names = Names::new(&zone.name, worker, pending.resolver.clone());
+        let prober = Prober::new(&zone.name, worker, pending.bounds);
         let closing = RefCell::new(Closing::new(worker));
         let (name, orphans) = (zone.name.clone(), zone.orphans);
-        let place = Place { name, worker, keeper, names, orphans, closing, closed: Cell::new(0) };
+        let (untold, closed) = (Untold::new(worker, tell_on), Cell::new(0));
+        let place = Place { name, worker, keeper, names, prober, orphans, closing, untold, closed };
         STATE.get().places.borrow_mut().push(place);
         zone.set_worker(worker);
     }
@@ -268,11 +317,9 @@ fn round() {
                 place.name
             );
         }
-        for Relieved { upstream, address, .. } in place.worker.relieve(&process::clock()) {
-            log!(Notice, "peer \"{address}\" of upstream \"{upstream}\" takes requests again");
-        }
         // A look, so that later ones know since when the disk is behind.
         place.worker.zone().durable().lag(timer::now());
+        changed |= place.relieve();
         changed |= swept.slots != 0 || place.expire();
         place.close();
     }
@@ -282,7 +329,7 @@ fn round() {
     if changed | joined {
         wake_all();
     }
-    look_at_names(Occasion::Round);
+    look_at_duties(Occasion::Round);
     if let Some(timer) = state.round.borrow().as_ref() {
         timer.set(pause(state));
     }
@@ -300,26 +347,27 @@ fn woken() {
         }
         place.close_now();
     }
-    look_at_names(Occasion::Event);
+    look_at_duties(Occasion::Event);
     task::wake_all();
 }
 
 /// Graceful shutdown begins.
 fn exiting() {
-    if leave_names() {
+    if leave_duties() {
         wake_all();
     }
     task::exiting();
 }
 
-fn look_at_names(occasion: Occasion) {
+fn look_at_duties(occasion: Occasion) {
     for place in STATE.get().places.borrow().iter() {
         place.names.look(occasion);
+        place.prober.look(occasion == Occasion::Round);
     }
 }
 
-/// Leaves the resolving of names to processes that stay; whether it was this one's.
-fn leave_names() -> bool {
+/// Leaves what one process does for all to those that stay; whether there was anything.
+fn leave_duties() -> bool {
     let places = STATE.get().places.borrow();
-    places.iter().fold(false, |any, place| place.names.give_up() | any)
+    places.iter().fold(false, |any, place| place.names.give_up() | place.prober.give_up() | any)
 }

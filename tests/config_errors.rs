@@ -230,6 +230,10 @@ fn blocks() {
              it has no meaning where the type is \"tcp\"",
         ),
         (
+            "peerage main; peerage_check type=https ca=none.pem;",
+            "conf/none.pem\" in \"peerage_check\" directive: No such file or directory",
+        ),
+        (
             "peerage main; peerage_outlier max=1s;",
             "invalid value \"max=1s\" in \"peerage_outlier\" directive: it must be at least the base",
         ),

@@ -84,6 +84,7 @@ impl Stage {
         let conf = Nginx::faulty().workers(WORKERS).http(format!(
             "peerage_zone main 16m state={} {how};
              upstream any {{ peerage main name=$arg_u match=k*; keepalive 4; }}
+             upstream checked {{ peerage main; peerage_check type=tcp interval=100ms; server {{web}}; }}
              server {{ listen {{web}}; location / {{ proxy_pass http://any; }} }}
              server {{
                  listen {{api}};

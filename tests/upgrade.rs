@@ -247,6 +247,15 @@ fn follower_shows_what_the_other_one_does_and_says_who_writes() {
         seen.len() == 2
     });
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["follows", "writes"]);
+    // A verdict of which the other one's workers would not know is refused.
+    let mut answers = BTreeSet::new();
+    eventually(secs(10), || {
+        let (status, body) = nginx.api().verb("app", "127.0.0.1:9", "unhealthy");
+        answers.insert((status, body["type"].as_str().unwrap_or_default().to_owned()));
+        answers.len() == 2
+    });
+    let refused = (503, "urn:peerage:not-writer".to_owned());
+    assert_eq!(answers.into_iter().collect::<Vec<_>>(), [(200, String::new()), refused]);
     eventually(secs(1), || {
         (0..20).all(|_| listing(&nginx).get("kshown").is_some_and(|servers| servers.len() == 1))
     });

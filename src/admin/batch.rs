@@ -53,8 +53,8 @@ pub(super) struct Batch {
 enum Stage {
     /// Tries since then, monotonic ms.
     Trying { since: u64 },
-    /// Is in force, and waits until then.
-    Waiting { done: Box<InForce>, until: u64 },
+    /// Is in force since then, unix ms, and waits until then.
+    Waiting { done: Box<InForce>, since: u64, until: u64 },
 }
 
 impl Batch {
@@ -131,7 +131,7 @@ impl Batch {
                 match (&self.what, self.dry_run) {
                     (What::Host(HostVerb { opts, .. }), false) if opts.wait.is_some() => {
                         let until = timer::now() + opts.wait.unwrap_or(0);
-                        self.waiting(worker, done, until)
+                        self.waiting(worker, done, process::clock().msec, until)
                     }
                     _ => Turn::Answer(self.answer(&done, None)),
                 }
@@ -147,13 +147,13 @@ impl Batch {
     }
 
     /// Looks whether what the client waits for has come to the host.
-    fn waiting(&mut self, worker: &Worker, done: Box<InForce>, until: u64) -> Turn {
+    fn waiting(&mut self, worker: &Worker, done: Box<InForce>, since: u64, until: u64) -> Turn {
         let What::Host(HostVerb { ip, verb, .. }) = &self.what else {
             return Turn::Answer(self.answer(&done, None));
         };
         let wait = Wait::of(*verb);
         let looked = match wait {
-            Wait::Ready => self.ready(worker, *ip),
+            Wait::Ready => self.ready(worker, *ip, since),
             Wait::Drained => {
                 let up = worker.hosts().get(*ip).is_none();
                 let undone = up.then_some("the host was set up meanwhile");
@@ -165,7 +165,7 @@ impl Batch {
                 return Turn::Answer(self.answer(&done, Some((wait.member(), true.into()))));
             }
             Next::Again(ms) => {
-                self.stage = Stage::Waiting { done, until };
+                self.stage = Stage::Waiting { done, since, until };
                 return Turn::Wait(ms);
             }
             Next::GiveUp(problem) => problem,
@@ -178,7 +178,7 @@ impl Batch {
     }
 
     /// Whether every server of the host takes requests that nobody took down or gave no weight.
-    fn ready(&self, worker: &Worker, ip: IpAddr) -> Look {
+    fn ready(&self, worker: &Worker, ip: IpAddr, since: u64) -> Look {
         for (name, id, addr) in worker.on_host(ip) {
             let Some(seen) = worker.read(&name, &process::clock()) else { continue };
             let at = seen.upstream.position(&ServerSel::Id(id));
@@ -187,10 +187,16 @@ impl Batch {
             if line.server.admin.state != AdminState::Up || line.limits.weight == 0 {
                 continue;
             }
-            if !write::is_ready(line.server, &line.limits, line.live, line.host) {
+            let is_ready = write::is_ready(line.server, &line.limits, line.live, line.host);
+            if !is_ready || !write::has_passed(worker, &name, id, since) {
                 let facts = &line.live.facts;
-                let why = state::verdict(line.server, line.host, &line.limits, facts).1;
-                let why = why.map_or_else(String::new, |why| format!(": {}", why.text));
+                let why = if is_ready {
+                    Some(write::NOT_PASSED.to_owned())
+                } else {
+                    let why = state::verdict(line.server, line.host, &line.limits, facts).1;
+                    why.map(|why| why.text)
+                };
+                let why = why.map_or_else(String::new, |text| format!(": {text}"));
                 return Look::NotYet(Wait::Ready.missed(format!(
                     "server \"{addr}\" of upstream \"{name}\" is not eligible{why}"
                 )));
@@ -281,8 +287,8 @@ impl Task for Batch {
                 self.stage = Stage::Trying { since };
                 self.attempt(r, since)
             }
-            Stage::Waiting { done, until } => match self.zone.worker() {
-                Some(worker) => self.waiting(worker, done, until),
+            Stage::Waiting { done, since, until } => match self.zone.worker() {
+                Some(worker) => self.waiting(worker, done, since, until),
                 None => Turn::Answer(answer::problem(&super::no_place())),
             },
         }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::answer;
 use crate::ffi::request::Request;
-use crate::ffi::task::{self, Body, Task, Turn};
+use crate::ffi::task::{self, Task, Turn};
 use crate::ffi::timer::{Kind, Timer};
 #[cfg(ngx_feature = "http_ssl")]
 use crate::ffi::tls::{Files, Handshake, Protocol};
@@ -23,7 +23,7 @@ use crate::net::Stream;
 use crate::net::address::Address;
 use crate::net::error::{Doing, Error};
 use crate::net::executor::{self, Handle};
-use crate::net::http::{Connection, Limits};
+use crate::net::http::{Body, Connection};
 use crate::net::time::{Deadline, sleep};
 #[cfg(ngx_feature = "http_ssl")]
 use crate::net::trust;
@@ -31,7 +31,7 @@ use crate::net::trust;
 /// Answers with what came of it.
 pub(super) fn handle(r: Request<'_>, wish: &[u8]) -> isize {
     let wish = String::from_utf8_lossy(wish).into_owned();
-    task::run(r, Body::Discard, move |_, _| {
+    task::run(r, task::Body::Discard, move |_, _| {
         let found = Rc::new(RefCell::new(None));
         let job = match wish.strip_prefix("tasks:") {
             Some(name) => tasks(name, Rc::clone(&found)),
@@ -139,15 +139,34 @@ impl Wish {
     async fn open(&self, deadline: Deadline) -> Result<Option<Connection>, Error> {
         let stream = deadline.within(Doing::Connect, Stream::connect(&self.address)).await?;
         let stream = deadline.within(Doing::Handshake, self.shake(stream)).await?;
-        let limits = Limits {
-            head: self.number("head", 16_384) as usize,
-            body: self.number("body", 1 << 24) as usize,
-        };
+        let head = self.number("head", 16_384) as usize;
         Ok(Some(match self.scheme.as_str() {
             "tcp" => return Ok(None),
-            "h2" | "h2s" => Connection::http2(stream, limits).await?,
-            _ => Connection::http1(stream, limits).await?,
+            "h2" | "h2s" => Connection::http2(stream, head).await?,
+            _ => Connection::http1(stream, head).await?,
         }))
+    }
+
+    /// Takes a response, or as much of it as is asked for.
+    async fn take(
+        &self,
+        connection: Connection,
+        request: hyper::Request<Body>,
+    ) -> Result<(Reply, Option<Connection>), Error> {
+        let limit = self.number("body", 1 << 24) as usize;
+        let mut exchange = connection.send(request).await?;
+        let (status, headers) = (exchange.status, exchange.headers.len());
+        let mut reply = Reply { status, headers, body: Vec::new(), whole: false, trailers: None };
+        while let Some(data) = exchange.data().await? {
+            let room = limit - reply.body.len();
+            reply.body.extend_from_slice(&data[..data.len().min(room)]);
+            if data.len() > room {
+                return Ok((reply, None));
+            }
+        }
+        reply.whole = true;
+        reply.trailers = exchange.trailers.as_ref().map(hyper::HeaderMap::len);
+        Ok((reply, exchange.end().await))
     }
 
     /// One fetch, over the connection that is there; what is kept of it is for the next one.
@@ -171,18 +190,26 @@ impl Wish {
         };
         let request = request.body(self.text("send").unwrap_or_default().to_owned().into());
         let request = request.expect("a test asks for what may be asked for");
-        let exchange = connection.exchange(request);
-        let (reply, again) = deadline.within(Doing::Exchange, exchange).await?;
+        let whole = self.take(connection, request);
+        let (reply, again) = deadline.within(Doing::Exchange, whole).await?;
         let clean = again.is_some();
         *kept = again.filter(|_| !self.has("fresh"));
-        let trailers = reply.trailers.as_ref().map(|trailers| trailers.len());
         Ok(json!({
-            "status": reply.status.as_u16(), "headers": reply.headers.len(),
-            "bytes": reply.body.len(), "whole": reply.is_whole, "trailers": trailers,
+            "status": reply.status.as_u16(), "headers": reply.headers,
+            "bytes": reply.body.len(), "whole": reply.whole, "trailers": reply.trailers,
             "text": String::from_utf8_lossy(&reply.body[..reply.body.len().min(100)]),
             "reused": reused, "clean": clean,
         }))
     }
+}
+
+/// A response, or how it begins.
+struct Reply {
+    status: hyper::StatusCode,
+    headers: usize,
+    body: Vec<u8>,
+    whole: bool,
+    trailers: Option<usize>,
 }
 
 /// What became of many.

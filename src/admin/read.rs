@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::vec::IntoIter;
 
 use peerage_core::api::error::{Code, Problem};
+use peerage_core::api::health;
 use peerage_core::api::render::{self, Servers, Shown};
 use peerage_core::name::UpstreamName;
 use peerage_core::upstream::ServerSel;
@@ -46,12 +47,31 @@ pub(super) fn server(zone: &Zone, name: &UpstreamName, sel: &ServerSel) -> Resul
     let seen = read(zone, name)?;
     let at = seen.upstream.position(sel);
     let Some(line) = at.and_then(|at| shown(zone, &seen).server(at)) else {
-        let detail = format!("server \"{sel}\" not found in upstream \"{name}\"");
-        return Err(Problem::new(Code::ServerNotFound, detail));
+        return Err(no_server(name, sel));
     };
     let mut body = Vec::with_capacity(1024);
     render::server(&mut body, &line);
     Ok(answer::at_revision(answer::json(200, Box::new(body)), seen.revision))
+}
+
+/// `GET v1/upstreams/{u}/servers/{server}/check`
+pub(super) fn check(zone: &Zone, name: &UpstreamName, sel: &ServerSel) -> Result<Answer, Problem> {
+    let seen = read(zone, name)?;
+    let at = seen.upstream.position(sel);
+    let Some(line) = at.and_then(|at| shown(zone, &seen).server(at)) else {
+        return Err(no_server(name, sel));
+    };
+    let (worker, clock) = (zone.worker().ok_or_else(super::no_place)?, process::clock());
+    let peers = worker.diagnose(name, line.server.id, &clock);
+    let mut body = Vec::with_capacity(512);
+    health::server(&mut body, name, &line, &peers, clock.msec);
+    Ok(answer::at_revision(answer::json(200, Box::new(body)), seen.revision))
+}
+
+/// The answer where an upstream has no such server.
+pub(super) fn no_server(name: &UpstreamName, sel: &ServerSel) -> Problem {
+    let detail = format!("server \"{sel}\" not found in upstream \"{name}\"");
+    Problem::new(Code::ServerNotFound, detail)
 }
 
 /// What is seen of an upstream, to be rendered.
@@ -62,9 +82,12 @@ pub(super) fn shown<'a>(zone: &'a Zone, seen: &'a Seen) -> Shown<'a> {
 
 fn read(zone: &Zone, name: &UpstreamName) -> Result<Seen, Problem> {
     let worker = zone.worker().ok_or_else(super::no_place)?;
-    worker.read(name, &process::clock()).ok_or_else(|| {
-        Problem::new(Code::UpstreamNotFound, format!("upstream \"{name}\" not found"))
-    })
+    worker.read(name, &process::clock()).ok_or_else(|| no_upstream(name))
+}
+
+/// The answer where there is no such upstream.
+pub(super) fn no_upstream(name: &UpstreamName) -> Problem {
+    Problem::new(Code::UpstreamNotFound, format!("upstream \"{name}\" not found"))
 }
 
 /// One upstream with its servers.

@@ -7,7 +7,7 @@ use peerage_core::api::render::{self, Line};
 use peerage_core::change::{Actor, Change};
 use peerage_core::name::UpstreamName;
 use peerage_core::server::{Admin, AdminState, Limits, Origin, Server};
-use peerage_core::state::{self, Live};
+use peerage_core::state::{self, Live, Why, WhyCode};
 use peerage_core::upstream::{ServerSel, Upstream};
 use peerage_zone::{Attempt, Env, Mark, Worker};
 use serde_json::Value;
@@ -50,6 +50,8 @@ struct Done {
     created: bool,
     /// The server that it waits for.
     id: Option<u64>,
+    /// When, unix ms.
+    since: u64,
     mark: Mark,
 }
 
@@ -105,7 +107,8 @@ impl Write {
                     task::note(r, text);
                     worker::wake_all();
                 }
-                let done = Done { revision, changed, created, id, mark };
+                let since = clock.msec;
+                let done = Done { revision, changed, created, id, since, mark };
                 match self.wait() {
                     Some((_, ms)) => {
                         let until = timer::now() + ms;
@@ -124,7 +127,7 @@ impl Write {
         };
         let looked = match wait {
             Wait::Drained => self.drained(worker, id, &done.mark),
-            Wait::Ready => self.ready(worker, id),
+            Wait::Ready => self.ready(worker, id, done.since),
         };
         let problem = match looked.next(until) {
             Next::Answer => {
@@ -153,7 +156,7 @@ impl Write {
         wait::drained(&self.zone, worker, mark, up.then_some("the server was set up meanwhile"))
     }
 
-    fn ready(&self, worker: &Worker, id: u64) -> Look {
+    fn ready(&self, worker: &Worker, id: u64, since: u64) -> Look {
         let problem = |detail: String| Wait::Ready.missed(detail);
         let seen = worker.read(&self.name, &process::clock());
         let found = seen.as_ref().and_then(|seen| {
@@ -164,7 +167,12 @@ impl Write {
             return Look::Never(problem("the server was removed meanwhile".to_owned()));
         };
         if is_ready(server, &limits, live, host) {
-            return Look::Come;
+            if has_passed(worker, &self.name, id, since) {
+                return Look::Come;
+            }
+            let why = Why { code: WhyCode::Checking, text: NOT_PASSED.to_owned() };
+            let why = serde_json::to_value(&why).unwrap_or_default();
+            return Look::NotYet(problem(NOT_PASSED.to_owned()).with("why", why));
         }
         let Some(why) = state::verdict(server, host, &limits, &live.facts).1 else {
             return Look::NotYet(problem("the server is not eligible".to_owned()));
@@ -259,6 +267,12 @@ pub(super) fn is_ready(
     host.is_none() && state::eligible(server.admin.state, limits, &live.facts)
 }
 
+/// Tells whether a peer of a server has passed its check since then, unix ms, if it has one.
+pub(super) fn has_passed(worker: &Worker, name: &UpstreamName, id: u64, since: u64) -> bool {
+    let peers = worker.diagnose(name, id, &process::clock());
+    peers.iter().any(|peer| peer.has_passed_since(since))
+}
+
 /// Tries again in a moment, for 2 s in all.
 pub(super) fn later(zone: &Zone, since: u64) -> Turn {
     if zone.memory().is_some_and(|memory| memory.zone.is_moved()) {
@@ -296,5 +310,7 @@ fn report_full(zone: &str, what: &str) {
     }
 }
 
+/// Why a server is not ready that would take requests.
+pub(super) const NOT_PASSED: &str = "its check has not passed since then";
 /// How long a write tries while another one holds the zone.
 const PATIENCE_MS: u64 = 2_000;

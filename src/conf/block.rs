@@ -1,12 +1,14 @@
 //! `peerage`, `peerage_server`, `peerage_defaults`, `peerage_method`, `peerage_hash_key`,
 //! `peerage_check`, `peerage_outlier`: an upstream{} taken over.
 
+use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
+use std::fs::File;
 use std::rc::Rc;
 
 use peerage_core::addr::ServerAddr;
-use peerage_core::check::Check;
 use peerage_core::check::outlier::Outlier;
+use peerage_core::check::{Check, Kind};
 use peerage_core::declare::{DeclaredServer, DeclaredUpstream};
 use peerage_core::field;
 use peerage_core::name::{Glob, UpstreamName};
@@ -224,11 +226,28 @@ pub(crate) fn check(cf: &Conf<'_>) -> Result<(), Refused> {
     const DIRECTIVE: &str = "peerage_check";
     let args = cf.args()?;
     let block = taken_over(cf.srv(), DIRECTIVE)?;
-    let check = Check::parse(&args[1..]).map_err(|e| words::refused(DIRECTIVE, &e))?;
+    let words = with_path(cf, &args[1..])?;
+    let words: Vec<&str> = words.iter().map(|word| &**word).collect();
+    let check = Check::parse(&words).map_err(|e| words::refused(DIRECTIVE, &e))?;
+    if let Some(ca) = &check.ca {
+        File::open(ca).map_err(|e| words::invalid(DIRECTIVE, &format!("ca={ca}"), e))?;
+    }
+    if cfg!(not(ngx_feature = "http_ssl")) && check.kind == Kind::Https {
+        return Err(words::invalid(DIRECTIVE, "type=https", "this nginx has no TLS"));
+    }
     if block.is_keyed() {
         return Err(keyed(DIRECTIVE, &block.upstream));
     }
     block.check.set(Box::new(check)).map_err(|_| words::duplicate(DIRECTIVE))
+}
+
+/// The words with the path of their `ca` in full.
+fn with_path<'a>(cf: &Conf<'_>, words: &[&'a str]) -> Result<Vec<Cow<'a, str>>, Refused> {
+    let full = |word: &&'a str| match word.strip_prefix("ca=").filter(|path| !path.is_empty()) {
+        Some(path) => Ok(format!("ca={}", cf.conf_name(path)?).into()),
+        None => Ok(Cow::Borrowed(*word)),
+    };
+    words.iter().map(full).collect()
 }
 
 /// `peerage_outlier [parameters]`.

@@ -90,12 +90,22 @@ impl<'a> Conf<'a> {
 
     /// A path as nginx takes it: relative ones are below the prefix.
     pub(crate) fn full_name(&self, path: &str) -> Result<String, Refused> {
+        self.below(path, 0)
+    }
+
+    /// The path of a file that belongs to the configuration: relative ones are below the directory
+    /// of nginx.conf, as those of certificates are.
+    pub(crate) fn conf_name(&self, path: &str) -> Result<String, Refused> {
+        self.below(path, 1)
+    }
+
+    fn below(&self, path: &str, conf: ngx_uint_t) -> Result<String, Refused> {
         let mut copy = path.as_bytes().to_vec();
         copy.push(0);
         let mut name = ngx_str_t { len: path.len(), data: copy.as_mut_ptr() };
         // SAFETY: the name is null-terminated and lives during the call; nginx replaces it by a
         // string in the cycle's pool, or leaves it.
-        let rc = unsafe { ngx_conf_full_name((*self.as_ptr()).cycle, &raw mut name, 0) };
+        let rc = unsafe { ngx_conf_full_name((*self.as_ptr()).cycle, &raw mut name, conf) };
         if rc != NGX_OK as isize {
             return Err(Refused(None));
         }

@@ -10,10 +10,6 @@ mod admin;
 mod bits;
 pub(crate) mod body;
 pub(crate) mod conf;
-#[cfg_attr(
-    not(feature = "panic"),
-    expect(dead_code, reason = "nothing but tests connects to a server yet")
-)]
 mod connect;
 pub(crate) mod connections;
 pub(crate) mod cycle;
@@ -48,10 +44,6 @@ pub(crate) mod template;
 pub(crate) mod thread;
 pub(crate) mod timer;
 #[cfg(ngx_feature = "http_ssl")]
-#[cfg_attr(
-    not(feature = "panic"),
-    expect(dead_code, reason = "nothing but tests connects to a server yet")
-)]
 pub(crate) mod tls;
 pub(crate) mod upstream;
 pub(crate) mod variable;

@@ -464,7 +464,7 @@ callback! {
                 balancer::disabled(log);
             }
             if done.ejected {
-                balancer::ejected(log);
+                balancer::ejected(log, worker);
             }
         }
         point!("peer.freed");

@@ -195,11 +195,11 @@ fn end_of_handshake(stream: &Stream, handshake: Handshake<'_>) -> Result<(), Err
             let result = SSL_get_verify_result(connection);
             if result != c_long::from(X509_V_OK) {
                 let why = CStr::from_ptr(X509_verify_cert_error_string(result));
-                return Err(Error::Tls(why.to_string_lossy().into_owned()));
+                return Err(Error::Certificate(why.to_string_lossy().into_owned()));
             }
             let mut text = ngx_str_t { len: name.len(), data: name.as_ptr().cast_mut() };
             if ngx_ssl_check_host(c, &raw mut text) != OK {
-                return Err(Error::Tls(format!("the certificate is not for \"{name}\"")));
+                return Err(Error::Certificate(format!("the certificate is not for \"{name}\"")));
             }
         }
         if handshake.protocol == Protocol::Http2 {

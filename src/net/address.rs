@@ -18,6 +18,7 @@ impl Address {
         (2..=MAX).contains(&bytes.len()).then(|| Self(bytes.into()))
     }
 
+    #[cfg(feature = "panic")]
     /// The path of a socket of the unix family; `None` where it is too long, or has a NUL.
     pub(crate) fn unix(path: &str) -> Option<Self> {
         if path.is_empty() || path.len() > UNIX_PATH || path.contains('\0') {
@@ -32,6 +33,16 @@ impl Address {
     /// Whether it is of the unix family.
     pub(crate) fn is_unix(&self) -> bool {
         self.0.starts_with(&AF_UNIX.to_ne_bytes())
+    }
+
+    /// The same machine's, at another port; one of the unix family has none.
+    pub(crate) fn at_port(mut self, port: u16) -> Self {
+        if !self.is_unix()
+            && let Some(at) = self.0.get_mut(2..4)
+        {
+            at.copy_from_slice(&port.to_be_bytes());
+        }
+        self
     }
 
     /// Bytes that the kernel is to look at.
@@ -74,5 +85,6 @@ const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 /// Size of `struct sockaddr_storage`.
 const MAX: usize = 128;
+#[cfg(feature = "panic")]
 /// Longest path of a unix socket.
 const UNIX_PATH: usize = 107;

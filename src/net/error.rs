@@ -29,8 +29,13 @@ pub(crate) enum Error {
     System(Doing, i32),
     /// The other side closed the connection before it had said all.
     Closed,
+    /// What is to be said cannot be: of our own side.
+    Unfit(String),
     /// What TLS does not like, in OpenSSL's words or those of a certificate's verification.
     Tls(String),
+    /// The certificate is not good, or for another name.
+    #[cfg(ngx_feature = "http_ssl")]
+    Certificate(String),
     /// A file of certificates or of a key cannot be used.
     #[cfg(ngx_feature = "http_ssl")]
     File(String),
@@ -60,7 +65,12 @@ impl Error {
 
     /// Whether it says something about this worker alone, nothing about the server.
     pub(crate) fn is_own(&self) -> bool {
-        matches!(self, Self::Exiting | Self::Short(_))
+        match self {
+            Self::Exiting | Self::Short(_) | Self::Unfit(_) => true,
+            #[cfg(ngx_feature = "http_ssl")]
+            Self::File(_) => true,
+            _ => false,
+        }
     }
 }
 
@@ -117,8 +127,10 @@ impl fmt::Display for Error {
             Self::Closed => f.write_str("the connection was closed too early"),
             Self::Tls(reason) => write!(f, "TLS: {reason}"),
             #[cfg(ngx_feature = "http_ssl")]
+            Self::Certificate(reason) => write!(f, "TLS: {reason}"),
+            #[cfg(ngx_feature = "http_ssl")]
             Self::File(text) => f.write_str(text),
-            Self::Short(text) | Self::Protocol(text) => f.write_str(text),
+            Self::Short(text) | Self::Unfit(text) | Self::Protocol(text) => f.write_str(text),
         }
     }
 }

@@ -76,6 +76,7 @@ pub(crate) fn end() {
     drop((state.tasks.take(), state.queue.take(), state.timer.take()));
 }
 
+#[cfg(feature = "panic")]
 /// How many futures there are.
 pub(crate) fn count() -> usize {
     STATE.get().tasks.borrow().len()

@@ -7,7 +7,7 @@ use std::rc::{Rc, Weak};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::{http1, http2};
-use hyper::{HeaderMap, Request, Response, StatusCode, rt};
+use hyper::{HeaderMap, Request, StatusCode, rt};
 
 use super::Stream;
 use super::error::Error;
@@ -17,35 +17,24 @@ use crate::ffi::stream::Fate;
 /// A body that is there as a whole.
 pub(crate) type Body = Full<Bytes>;
 
-/// What of a response is taken at most.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Limits {
-    /// Bytes of the head; a longer one is an error. At least 8 KB are taken.
-    pub(crate) head: usize,
-    /// Bytes of the body; the rest of a longer one is not read.
-    pub(crate) body: usize,
-}
-
-/// A response, or how it begins.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: Vec<u8>,
-    /// The body is there to its end.
-    pub(crate) is_whole: bool,
-    pub(crate) trailers: Option<HeaderMap>,
-}
-
 /// A connection that speaks HTTP; dropping it closes it, whatever is under way.
 pub(crate) struct Connection {
     sender: Sender,
-    limits: Limits,
     fate: Fate,
     /// The error with which the driver ended.
     end: Rc<RefCell<Option<Error>>>,
     /// What moves the bytes.
     _drivers: Rc<Drivers>,
+}
+
+/// A response whose body is yet to be read; dropping it closes the connection.
+pub(crate) struct Exchange {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    /// Once the body is whole.
+    pub(crate) trailers: Option<HeaderMap>,
+    connection: Connection,
+    body: Incoming,
 }
 
 enum Sender {
@@ -54,31 +43,31 @@ enum Sender {
 }
 
 impl Connection {
-    /// Speaks HTTP/1.1 over a stream, and understands 1.0.
-    pub(crate) async fn http1(stream: Stream, limits: Limits) -> Result<Self, Error> {
+    /// Speaks HTTP/1.1 over a stream, and understands 1.0. A head of more bytes is an error; at least
+    /// 8 KB are taken.
+    pub(crate) async fn http1(stream: Stream, head: usize) -> Result<Self, Error> {
         let fate = stream.fate();
         let mut builder = http1::Builder::new();
-        builder.max_buf_size(limits.head.max(HEAD_MIN));
+        builder.max_buf_size(head.max(HEAD_MIN));
         let (sender, driver) =
             builder.handshake(stream).await.map_err(|e| error(&fate, None, &e))?;
-        Ok(Self::new(Sender::One(sender), driver, limits, fate, Rc::default()))
+        Ok(Self::new(Sender::One(sender), driver, fate, Rc::default()))
     }
 
     /// Speaks HTTP/2 over a stream, whose server is known to.
-    pub(crate) async fn http2(stream: Stream, limits: Limits) -> Result<Self, Error> {
+    pub(crate) async fn http2(stream: Stream, head: usize) -> Result<Self, Error> {
         let fate = stream.fate();
         let drivers = Rc::new(Drivers::default());
         let mut builder = http2::Builder::new(Executor(Rc::downgrade(&drivers)));
-        builder.max_header_list_size(u32::try_from(limits.head).unwrap_or(u32::MAX));
+        builder.max_header_list_size(u32::try_from(head).unwrap_or(u32::MAX));
         let (sender, driver) =
             builder.handshake(stream).await.map_err(|e| error(&fate, None, &e))?;
-        Ok(Self::new(Sender::Two(sender), driver, limits, fate, drivers))
+        Ok(Self::new(Sender::Two(sender), driver, fate, drivers))
     }
 
     fn new(
         sender: Sender,
         driver: impl Future<Output = hyper::Result<()>> + 'static,
-        limits: Limits,
         fate: Fate,
         drivers: Rc<Drivers>,
     ) -> Self {
@@ -91,7 +80,7 @@ impl Connection {
                 }
             }
         });
-        Self { sender, limits, fate, end, _drivers: drivers }
+        Self { sender, fate, end, _drivers: drivers }
     }
 
     /// Whether it may be tried with another request.
@@ -102,51 +91,44 @@ impl Connection {
         }
     }
 
-    /// Sends a request and takes the response; the connection comes back if both went to their
-    /// ends and it stays open.
-    pub(crate) async fn exchange(
-        mut self,
-        request: Request<Body>,
-    ) -> Result<(Reply, Option<Self>), Error> {
+    /// Sends a request; gives the response as soon as its head is there.
+    pub(crate) async fn send(mut self, request: Request<Body>) -> Result<Exchange, Error> {
         let sent = match &mut self.sender {
             Sender::One(sender) => sender.send_request(request).await,
             Sender::Two(sender) => sender.send_request(request).await,
         };
         let response = sent.map_err(|e| self.error(&e))?;
-        let reply = self.take(response).await?;
-        if !reply.is_whole {
-            return Ok((reply, None));
-        }
-        let ready = match &mut self.sender {
-            Sender::One(sender) => sender.ready().await,
-            Sender::Two(sender) => sender.ready().await,
-        };
-        Ok((reply, ready.is_ok().then_some(self)))
-    }
-
-    async fn take(&self, response: Response<Incoming>) -> Result<Reply, Error> {
-        let (head, mut body) = response.into_parts();
+        let (head, body) = response.into_parts();
         let (status, headers) = (head.status, head.headers);
-        let mut reply =
-            Reply { status, headers, body: Vec::new(), is_whole: false, trailers: None };
-        while let Some(frame) = body.frame().await {
-            match frame.map_err(|e| self.error(&e))?.into_data() {
-                Ok(data) => {
-                    let room = self.limits.body - reply.body.len();
-                    reply.body.extend_from_slice(&data[..data.len().min(room)]);
-                    if data.len() > room {
-                        return Ok(reply);
-                    }
-                }
-                Err(frame) => reply.trailers = frame.into_trailers().ok(),
-            }
-        }
-        reply.is_whole = true;
-        Ok(reply)
+        Ok(Exchange { status, headers, trailers: None, connection: self, body })
     }
 
     fn error(&self, e: &hyper::Error) -> Error {
         error(&self.fate, self.end.borrow().as_ref(), e)
+    }
+}
+
+impl Exchange {
+    /// The next piece of the body; `None`: it is whole.
+    pub(crate) async fn data(&mut self) -> Result<Option<Bytes>, Error> {
+        while let Some(frame) = self.body.frame().await {
+            match frame.map_err(|e| self.connection.error(&e))?.into_data() {
+                Ok(data) => return Ok(Some(data)),
+                Err(frame) => self.trailers = frame.into_trailers().ok(),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The connection, for another request, once the body is whole.
+    pub(crate) async fn end(self) -> Option<Connection> {
+        let Self { mut connection, body, .. } = self;
+        drop(body);
+        let ready = match &mut connection.sender {
+            Sender::One(sender) => sender.ready().await,
+            Sender::Two(sender) => sender.ready().await,
+        };
+        ready.is_ok().then_some(connection)
     }
 }
 

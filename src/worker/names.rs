@@ -102,7 +102,7 @@ impl Inner {
 
     /// Does what is to be done now; gives the time until the next look, if that is not some event.
     fn turn(self: &Rc<Self>, occasion: Occasion) -> Option<u64> {
-        let generation = self.worker.zone().names().generation();
+        let generation = self.worker.zone().names().generation().now();
         if generation == 0 {
             return None;
         }

@@ -14,6 +14,7 @@ pub mod external;
 mod find;
 pub mod grpc;
 pub mod outlier;
+pub mod peer;
 pub mod reason;
 pub mod results;
 pub mod schedule;

@@ -103,6 +103,9 @@ pub enum FieldError {
     /// No path of a request.
     #[error("must begin with \"/\" and have printable characters of ASCII only, and no spaces")]
     Uri,
+    /// No path of a file that is the same everywhere.
+    #[error("must be a path from the root, such as \"/etc/ssl/ca.pem\"")]
+    Path,
     /// No name of a service.
     #[error("must be the name of a service like \"acme.Orders\"")]
     Service,

@@ -176,6 +176,11 @@ pub fn state(reason: Option<WhyCode>) -> State {
     }
 }
 
+/// The state that health alone gives: what a server would do if nobody wanted anything of it.
+pub fn of_health(bar: Option<Bar>) -> State {
+    state(bar.map(why_barred))
+}
+
 /// State and reason of a server, the reason with its text; `host` is what stands on its machine.
 pub fn verdict(
     server: &Server,

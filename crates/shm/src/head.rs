@@ -4,7 +4,7 @@ use crate::region::{Ref, Region, WORDS_PER_GRANULE};
 use crate::sync::{AtomicU64, Ordering};
 
 /// "peerage" and a number that changes with the layout of this crate.
-pub(crate) const MAGIC: u64 = 0x7065_6572_6167_6502;
+pub(crate) const MAGIC: u64 = 0x7065_6572_6167_6503;
 
 pub(crate) const MAGIC_WORD: usize = 0;
 /// Build of the user's layout.
@@ -40,7 +40,7 @@ pub(crate) const HINTS: usize = 16;
 pub(crate) const HINT_COUNT: usize = if cfg!(loom) { 4 } else { 80 };
 /// The user's own words.
 pub(crate) const ROOT: usize = HINTS + HINT_COUNT;
-pub(crate) const ROOT_COUNT: usize = if cfg!(loom) { 4 } else { 64 };
+pub(crate) const ROOT_COUNT: usize = if cfg!(loom) { 4 } else { 192 };
 /// Refs of slot blocks, two a word.
 pub(crate) const DIRECTORY: usize = ROOT + ROOT_COUNT;
 /// Most slots: ten bits of a tag, one value standing for none. A model of loom's makes do with

@@ -15,11 +15,13 @@ use peerage_shm::{Ref, point};
 
 use crate::address::Address;
 use crate::choice::{Clock, Found};
-use crate::health::{bar, flip, fold};
-use crate::layout::{Entry, Peer, Table, get};
+use crate::generation::Generation;
+use crate::health::{bar, flip, fold, lapse};
+use crate::layout::{Entry, Peer, Table, Up, get, root};
 use crate::pick::passive;
 use crate::texts;
 use crate::worker::Worker;
+use crate::zone::Zone;
 
 /// An upstream with a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,18 +48,18 @@ pub struct CheckedPeers {
 pub struct CheckedPeer {
     /// By which its results are told.
     pub handle: Handle,
-    /// Its server.
-    pub server: ServerAddr,
-    /// The server's id.
+    /// The id of its server.
     pub server_id: u64,
-    /// Where it listens.
-    pub address: Address,
+    /// Where it listens, as a socket address.
+    pub sockaddr: Vec<u8>,
+    /// The same as a text.
+    pub address: String,
     /// It is taken down, or its host is: checks pause.
     pub paused: bool,
     /// What is known of it.
     pub verdict: Verdict,
-    /// When its last result came, unix ms; 0 = none did.
-    pub last: u64,
+    /// When its last probe by this check began, monotonic ms; `None`: there was none.
+    pub began: Option<u64>,
 }
 
 /// A peer and the check it is probed by, known over the ends of read sections.
@@ -67,6 +69,8 @@ pub struct Handle {
     peer: Ref,
     uid: u32,
     check: u32,
+    /// Where in the table it was found.
+    at: usize,
 }
 
 /// What a result made of a peer.
@@ -88,54 +92,89 @@ impl Handle {
     pub fn key(&self) -> u64 {
         self.uid.into()
     }
+
+    /// The check, see [`Check::identity`].
+    pub fn check(&self) -> u32 {
+        self.check
+    }
+}
+
+impl Zone {
+    /// Goes up when an upstream that is checked comes, goes or changes.
+    pub fn checks(&self) -> Generation {
+        Generation::new(self.root(root::CHECKS))
+    }
 }
 
 impl Worker {
-    /// Every upstream with a check.
-    pub fn checked_upstreams(&self) -> Vec<CheckedUpstream> {
+    /// The upstreams of bucket `i` that have a check; `None` past the last bucket.
+    pub fn checked_upstreams(&self, i: usize) -> Option<Vec<CheckedUpstream>> {
+        let _section = self.enter();
         let mut all = Vec::new();
-        let mut bucket = 0;
-        loop {
-            let _section = self.enter();
-            let Some(chain) = self.zone().bucket_at(bucket) else { return all };
-            for up in chain {
-                let table = up.table(self.zone()).filter(|table| table.health().checked);
-                let Some(table) = table else { continue };
-                let name = String::from_utf8(up.name(self.region())).ok();
-                let name = name.and_then(|name| UpstreamName::parse(&name).ok());
-                let revision = table.revision();
-                all.extend(name.map(|name| CheckedUpstream { name, revision }));
-            }
-            bucket += 1;
+        for up in self.zone().bucket_at(i)? {
+            let table = up.table(self.zone()).filter(|table| table.health().checked);
+            let Some(table) = table else { continue };
+            let name = String::from_utf8(up.name(self.region())).ok();
+            let name = name.and_then(|name| UpstreamName::parse(&name).ok());
+            let revision = table.revision();
+            all.extend(name.map(|name| CheckedUpstream { name, revision }));
         }
+        Some(all)
     }
 
-    /// The check and the peers of an upstream; `None`: there is no such upstream, or no check.
-    pub fn checked_peers(&self, name: &UpstreamName) -> Option<CheckedPeers> {
+    /// The check of an upstream, and its peers with a wanted key; `None`: there is no such
+    /// upstream, or no check.
+    pub fn checked_peers(
+        &self,
+        name: &UpstreamName,
+        wanted: impl Fn(u64) -> bool,
+    ) -> Option<CheckedPeers> {
         let _section = self.enter();
         let up = self.zone().find(name.as_str().as_bytes())?;
         let (region, table) = (self.region(), up.table(self.zone())?);
         let cold = record::decode_upstream_cold(&table.cold().read(region)).ok()?;
         let check = *cold.settings.check?;
         let (found, identity) = (Found::new(up), check.identity());
-        let mut peers = Vec::with_capacity(table.entries().len());
-        for entry in table.entries().iter().map(Entry::read) {
+        let mut peers = Vec::new();
+        for (at, entry) in table.entries().iter().map(Entry::read).enumerate() {
             let Some(peer) = Peer::at(region, entry.peer) else { continue };
+            if !wanted(peer.uid().into()) {
+                continue;
+            }
             let Some(address) = Address::at(region, peer.address()) else { continue };
-            let server = record::decode_server(&entry.cold().read(region)).ok()?;
             let verdict = Verdict::from_word(get(peer.verdict()));
+            let is_of = verdict.check() == identity;
+            let began = Some(get(peer.probed())).filter(|&began| is_of && began != 0);
             peers.push(CheckedPeer {
-                handle: Handle { found, peer: peer.at, uid: peer.uid(), check: identity },
-                server: server.addr,
-                server_id: server.id,
-                address,
+                handle: Handle { found, peer: peer.at, uid: peer.uid(), check: identity, at },
+                server_id: peer.server_id(),
+                sockaddr: address.sockaddr(),
+                address: address.text(),
                 paused: !entry.bound,
-                verdict: if verdict.check() == identity { verdict } else { Verdict::new(identity) },
-                last: Last::from_word(get(peer.checked())).at,
+                verdict: if is_of { verdict } else { Verdict::new(identity) },
+                began,
             });
         }
         let texts = texts::read(region, table.texts())?;
         Some(CheckedPeers { check, texts, revision: table.revision(), peers })
+    }
+
+    /// A probe of a peer begins, monotonic ms: whoever probes it next keeps to its moments. False:
+    /// there is no such peer any more.
+    pub fn probing(&self, handle: &Handle, now: u64) -> bool {
+        let _section = self.enter();
+        let known = self.known(handle);
+        if let Some((.., peer)) = known {
+            peer.probed().store(now, Relaxed);
+        }
+        known.is_some()
+    }
+
+    /// The server of a peer; `None`: it is gone.
+    pub fn server_of(&self, handle: &Handle) -> Option<ServerAddr> {
+        let _section = self.enter();
+        let (_, entry, _) = self.known(handle)?;
+        Some(record::decode_server(&entry.cold().read(self.region())).ok()?.addr)
     }
 
     /// What is known of a peer now; `None`: it is gone.
@@ -159,7 +198,7 @@ impl Worker {
         let _section = self.enter();
         let (table, entry, peer) = self.known(handle)?;
         let up = handle.found.again()?;
-        let was = bar(peer, clock.msec);
+        let was = lapse(peer, clock.msec).or_else(|| bar(peer, clock.msec));
         let mut word = peer.verdict().load(Acquire);
         let (verdict, turn) = loop {
             let mut verdict = Verdict::from_word(word);
@@ -201,11 +240,20 @@ impl Worker {
     }
 
     fn known(&self, handle: &Handle) -> Option<(Table, Entry, Peer)> {
-        let table = handle.found.again()?.table(self.zone())?;
-        let mut entries = table.entries().iter().map(Entry::read);
-        let entry = entries.find(|entry| entry.peer == handle.peer)?;
+        let (_, table, entry) = self.found(handle)?;
         let peer = Peer::at(self.region(), entry.peer).filter(|peer| peer.uid() == handle.uid)?;
         Some((table, entry, peer))
+    }
+
+    /// Where a peer stands now. Inside a section.
+    pub(crate) fn found(&self, handle: &Handle) -> Option<(Up, Table, Entry)> {
+        let up = handle.found.again()?;
+        let table = up.table(self.zone())?;
+        let is_it = |entry: &Entry| entry.peer == handle.peer;
+        // As a rule it is where it was: there may be thousands.
+        let entry = table.entries().get(handle.at).map(Entry::read).filter(is_it);
+        let entry = entry.or_else(|| table.entries().iter().map(Entry::read).find(is_it))?;
+        Some((up, table, entry))
     }
 
     /// Whether a table's upstream has this check.

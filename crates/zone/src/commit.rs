@@ -18,6 +18,7 @@ use crate::batch;
 use crate::directory::hash;
 use crate::done::end_downtime;
 use crate::events::Said;
+use crate::generation::Generation;
 use crate::health;
 use crate::hosts::{self, StoredHosts};
 use crate::layout::{Blob, Entry, Peer, Table, TableHead, Up, get, pack, root, set};
@@ -69,6 +70,12 @@ impl Plan<'_> {
             Some(next) => next.sketch.moves_names,
             None => named(self.stored.map(|stored| &stored.upstream)).next().is_some(),
         }
+    }
+
+    /// Whether the upstream is checked, or was.
+    fn moves_checks(&self) -> bool {
+        let was = self.stored.is_some_and(|stored| stored.upstream.settings.check.is_some());
+        was || self.next.as_ref().is_some_and(|next| next.sketch.checkup.rules.checked)
     }
 }
 
@@ -228,10 +235,8 @@ impl Zone {
         let said = self.append(writer, revision, batch.now, &batch.events);
         let noted = self.note(writer, revision, &batch.revision);
         point!("journal.written");
-        let names = batch.plans.iter().any(Plan::moves_names);
-        if names {
-            self.names().begin();
-        }
+        let moved = self.moved_by(batch);
+        moved.iter().for_each(|generation| generation.begin());
         if built.len() == 1 && hosts.is_none() {
             self.publish_one(writer, &built[0]);
             point!("table.published");
@@ -242,9 +247,7 @@ impl Zone {
             self.publish_all(writer, &built, hosts, revision);
         }
         point!("journal.in_force");
-        if names {
-            self.names().end();
-        }
+        moved.iter().for_each(|generation| generation.end());
         self.tell(writer, noted);
         point!("journal.told");
         batch::settle(self, built.iter().map(|built| built.up));
@@ -264,6 +267,14 @@ impl Zone {
         }
         let epoch = writer.retire(limbo, &retired.blocks, &retired.peers);
         Ok(Committed { revision, epoch, said })
+    }
+
+    /// What goes up with these plans.
+    fn moved_by(&self, batch: &Batch<'_>) -> Vec<Generation> {
+        let (names, checks) = (self.names().generation(), self.checks());
+        let names = batch.plans.iter().any(Plan::moves_names).then_some(names);
+        let checks = batch.plans.iter().any(Plan::moves_checks).then_some(checks);
+        names.into_iter().chain(checks).collect()
     }
 
     fn build_all<'b>(
@@ -433,15 +444,11 @@ impl Zone {
         let said = self.append(writer, revision, batch.now, &batch.events);
         let noted = self.note(writer, revision, &batch.revision);
         point!("journal.written");
-        let names = batch.plans.iter().any(Plan::moves_names);
-        if names {
-            self.names().begin();
-        }
+        let moved = self.moved_by(batch);
+        moved.iter().for_each(|generation| generation.begin());
         self.unlink(stored.up);
         point!("table.published");
-        if names {
-            self.names().end();
-        }
+        moved.iter().for_each(|generation| generation.end());
         self.recount(Some(stored), None);
         self.shut_gone(writer, stored, &batch.hosts.hosts, None);
         if let Revision::Next(_) = batch.revision {

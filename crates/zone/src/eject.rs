@@ -5,17 +5,38 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
+use peerage_core::addr::ServerAddr;
+use peerage_core::check::bar::Bar;
 use peerage_core::check::ejection::Ejection;
 use peerage_core::check::outlier::Outlier;
-use peerage_core::passive::ERRS;
+use peerage_core::name::UpstreamName;
+use peerage_core::passive::{BARRED, ERRS};
 use peerage_core::record;
 use peerage_shm::Ordering::Relaxed;
 
 use crate::choice::{Choice, Clock, Found};
-use crate::health::{bar, flip, fold};
+use crate::done::end_downtime;
+use crate::health::{bar, flip, fold, lapse};
 use crate::layout::{Entry, Peer, Table, Up, get};
 use crate::pick::passive;
 use crate::worker::Worker;
+
+/// A peer that requests of this process ejected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ejected {
+    /// Where.
+    pub upstream: UpstreamName,
+    /// Of which server.
+    pub server: ServerAddr,
+    /// The address of the peer.
+    pub address: String,
+    /// Errors in a row that did it.
+    pub errors: u16,
+    /// For how long, ms.
+    pub lasts: u64,
+    /// What barred it until a moment ago, which nobody has told.
+    pub lapsed: Option<Bar>,
+}
 
 /// The first status that is an error.
 pub(crate) const ERROR: u16 = 500;
@@ -50,13 +71,23 @@ impl Worker {
         }
         let cold = record::decode_upstream_cold(&table.cold().read(self.region())).ok();
         let Some(outlier) = cold.and_then(|cold| cold.settings.outlier) else { return false };
+        let lapsed = lapse(peer, clock.msec);
+        // Whoever looks next tells of it where nothing comes of this.
+        let untold = || {
+            if lapsed.is_some() {
+                flip(peer, BARRED, true);
+            }
+        };
         let out = |word| {
             let now = Ejection::from_word(word);
             let is_in = now.until(clock.msec).is_none();
             is_in.then(|| now.ejected(&outlier, clock.msec).word())
         };
         // Another worker was faster where it is out already.
-        let Ok(word) = peer.ejection().fetch_update(SeqCst, SeqCst, out) else { return false };
+        let Ok(word) = peer.ejection().fetch_update(SeqCst, SeqCst, out) else {
+            untold();
+            return false;
+        };
         let before = Ejection::from_word(word);
         let after = before.ejected(&outlier, clock.msec);
         // Another worker may have ejected another peer at the same moment: who sees that takes his
@@ -64,15 +95,33 @@ impl Worker {
         if !self.may_eject(table, peer, clock) {
             let back = before.succeeded().unwrap_or(before).word();
             let _ = peer.ejection().compare_exchange(after.word(), back, SeqCst, SeqCst);
+            untold();
             return false;
         }
         flip(peer, ERRS, false);
+        if lapsed.is_some() {
+            end_downtime(peer, clock.msec);
+        }
         self.zone().barred_until(after.until(clock.msec).unwrap_or(0));
         if fold(peer, clock.msec).is_some() {
             self.zone().turned(up, table, (entry, peer), clock);
         }
         peer.unavail().fetch_add(1, Relaxed);
+        let named = self.names_of(up, entry, peer);
+        self.ejected.borrow_mut().extend(named.map(|(upstream, server, address)| Ejected {
+            upstream,
+            server,
+            address,
+            errors: before.errors(),
+            lasts: after.end().saturating_sub(clock.msec),
+            lapsed,
+        }));
         true
+    }
+
+    /// The peers that requests of this process ejected since it was asked last.
+    pub fn take_ejected(&self) -> Vec<Ejected> {
+        self.ejected.take()
     }
 
     /// Whether one more peer may be ejected, which is this one.

@@ -8,17 +8,21 @@
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 
+use peerage_core::addr::ServerAddr;
 use peerage_core::check::bar::Bar;
 use peerage_core::check::ejection::Ejection;
 use peerage_core::check::external::{External, Opinion};
 use peerage_core::check::verdict::{Side, Verdict};
 use peerage_core::name::UpstreamName;
 use peerage_core::passive::{BARRED, ERRS, Passive, WAITS};
+use peerage_core::record;
 use peerage_core::upstream::Upstream;
 
+use crate::address::Address;
 use crate::choice::Clock;
 use crate::done::end_downtime;
 use crate::layout::{Entry, HealthRules, Peer, Table, Up, get, root, set};
+use crate::live::facts;
 use crate::pick::passive;
 use crate::turn;
 use crate::worker::Worker;
@@ -31,9 +35,22 @@ pub struct Relieved {
     /// Where.
     pub upstream: UpstreamName,
     /// Of which server.
-    pub server_id: u64,
+    pub server: ServerAddr,
     /// The address of the peer.
     pub address: String,
+    /// What barred it.
+    pub was: Bar,
+}
+
+/// What came of what an outside checker said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Opined {
+    /// It said `unhealthy`, and does no more, or the other way round; a new end alone is no turn.
+    pub turned: bool,
+    /// What barred the server before.
+    pub was: Option<Bar>,
+    /// What bars it now.
+    pub is: Option<Bar>,
 }
 
 /// What a change of settings means for the health of peers.
@@ -139,6 +156,23 @@ pub(crate) fn fold(peer: Peer, now: u64) -> Option<bool> {
     }
 }
 
+/// Takes the hint of a peer back where the time of what barred it is over; what that was. One
+/// process alone is told.
+pub(crate) fn lapse(peer: Peer, now: u64) -> Option<Bar> {
+    if fold(peer, now) != Some(false) {
+        return None;
+    }
+    let external = External::from_word(get(peer.external()));
+    let said = external.until().filter(|&end| {
+        let last = external.holds(end - 1);
+        last == Some(Opinion::Unhealthy)
+    });
+    let ejected = Ejection::from_word(get(peer.ejection())).end();
+    let ends = said.into_iter().chain([ejected]);
+    let end = ends.filter(|end| (1..=now).contains(end)).max()?;
+    look(peer, false, end - 1)
+}
+
 /// What an outside checker says of a server holds for one more peer of it.
 pub(crate) fn also(peer: Peer, external: u64, now: u64) {
     set(peer.external(), external);
@@ -186,8 +220,8 @@ impl Zone {
 }
 
 impl Worker {
-    /// An outside checker says something of a server: what its peers are now. `None`: there is no
-    /// such server.
+    /// An outside checker says something of a server. `None`: there is no such server, or it has no
+    /// peer.
     ///
     /// It holds for the peers that the server has, and for those that its name gets later.
     pub fn opine(
@@ -196,28 +230,38 @@ impl Worker {
         server_id: u64,
         said: External,
         clock: &Clock,
-    ) -> Option<Option<Bar>> {
+    ) -> Option<Opined> {
         let _section = self.enter();
         let up = self.zone().find(name.as_str().as_bytes())?;
         let table = up.table(self.zone())?;
-        let mut found = None;
-        for entry in table.entries().iter().map(Entry::read) {
+        let of_server = |entry: &Entry| {
+            let peer = Peer::at(self.region(), entry.peer);
+            peer.is_some_and(|peer| peer.server_id() == server_id)
+        };
+        let entries: Vec<Entry> =
+            table.entries().iter().map(Entry::read).filter(of_server).collect();
+        if entries.is_empty() {
+            return None;
+        }
+        let barred = || facts(self.region(), table.method(), &entries, clock).bar;
+        let bad = |said: External| said.holds(clock.msec) == Some(Opinion::Unhealthy);
+        let (mut was, mut turned) = (barred(), false);
+        for &entry in &entries {
             let Some(peer) = Peer::at(self.region(), entry.peer) else { continue };
-            if peer.server_id() != server_id {
-                continue;
-            }
-            peer.external().store(said.word(), SeqCst);
-            if said.holds(clock.msec) == Some(Opinion::Unhealthy)
+            let lapsed = lapse(peer, clock.msec);
+            let before = External::from_word(peer.external().swap(said.word(), SeqCst));
+            turned |= bad(before) != bad(said) || lapsed == Some(Bar::External);
+            was = was.or(lapsed);
+            if bad(said)
                 && let Some(until) = said.until()
             {
                 self.zone().barred_until(until);
             }
-            if fold(peer, clock.msec).is_some() {
+            if fold(peer, clock.msec).is_some() || lapsed.is_some() {
                 self.zone().turned(up, table, (entry, peer), clock);
             }
-            found = Some(bar(peer, clock.msec));
         }
-        found
+        Some(Opined { turned, was, is: barred() })
     }
 
     /// Looks for peers whose ejection or outside verdict is over. As cheap as one load where there
@@ -244,21 +288,33 @@ impl Worker {
                     if let Some(until) = ends(peer, clock.msec) {
                         first.fetch_min(until, SeqCst);
                     }
-                    if fold(peer, clock.msec) == Some(false) {
+                    if let Some(was) = lapse(peer, clock.msec) {
                         self.zone().turned(up, table, (entry, peer), clock);
-                        let name = String::from_utf8(up.name(self.region())).ok();
-                        let name = name.and_then(|name| UpstreamName::parse(&name).ok());
-                        let address = crate::address::Address::at(self.region(), peer.address());
-                        relieved.extend(name.zip(address).map(|(upstream, address)| Relieved {
+                        let named = self.names_of(up, entry, peer);
+                        relieved.extend(named.map(|(upstream, server, address)| Relieved {
                             upstream,
-                            server_id: peer.server_id(),
-                            address: address.text(),
+                            server,
+                            address,
+                            was,
                         }));
                     }
                 }
             }
             bucket += 1;
         }
+    }
+
+    /// What a peer is called: its upstream, its server, its address.
+    pub(crate) fn names_of(
+        &self,
+        up: Up,
+        entry: Entry,
+        peer: Peer,
+    ) -> Option<(UpstreamName, ServerAddr, String)> {
+        let name = String::from_utf8(up.name(self.region())).ok()?;
+        let server = record::decode_server(&entry.cold().read(self.region())).ok()?;
+        let address = Address::at(self.region(), peer.address())?;
+        Some((UpstreamName::parse(&name).ok()?, server.addr, address.text()))
     }
 }
 

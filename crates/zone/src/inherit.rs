@@ -26,7 +26,7 @@ use crate::zone::{Format, Zone};
 ///
 /// Others are the new zone's own (where things lie, who writes now), or are raised to what the old
 /// zone had: see [`RAISED`].
-const KEPT: [usize; 15] = [
+const KEPT: [usize; 16] = [
     root::SNAPSHOT,
     root::NO_ROOM,
     root::LOADED,
@@ -42,6 +42,7 @@ const KEPT: [usize; 15] = [
     root::FILE_PLACE,
     root::REACHED,
     root::BARS,
+    root::CHECKS_LATE,
 ];
 
 /// Words of the root that never go back.

@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
-use std::sync::atomic::Ordering::SeqCst;
 
 use peerage_core::change::{Actor, Change};
 use peerage_core::name::UpstreamName;
@@ -15,6 +14,7 @@ use peerage_core::upstream::Defaults;
 use crate::batch::Checks;
 use crate::change::{Attempt, Env};
 use crate::choice::Clock;
+use crate::generation::Generation;
 use crate::layout::{Table, root};
 use crate::lease::Lease;
 use crate::worker::Worker;
@@ -41,27 +41,14 @@ impl Zone {
 }
 
 impl Names {
-    /// Another number than before once a name came or went, 0 where there never was one.
-    ///
-    /// An odd one is not final: what is read under it may lack what is about to come.
-    pub fn generation(self) -> u64 {
-        self.0.root(root::NAMES).load(SeqCst)
+    /// Another number than before once a name came or went.
+    pub fn generation(self) -> Generation {
+        Generation::new(self.0.root(root::NAMES))
     }
 
     /// Who resolves them.
     pub fn lease(self) -> Lease {
         Lease::new(&self.0, root::NAMES_OWNER, root::NAMES_LEASE)
-    }
-
-    /// Before names come or go. Under the lock.
-    pub(crate) fn begin(self) {
-        self.0.root(root::NAMES).fetch_or(1, SeqCst);
-    }
-
-    /// After they did, or after who was about to died. Under the lock.
-    pub(crate) fn end(self) {
-        let word = self.0.root(root::NAMES);
-        word.store(word.load(SeqCst).next_multiple_of(2), SeqCst);
     }
 }
 

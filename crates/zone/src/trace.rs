@@ -27,7 +27,8 @@ impl Trace for Reachable {
         let ups: Vec<Up> = chains.flatten().collect();
         settle(zone, ups);
         zone.pass_over();
-        zone.names().end();
+        zone.names().generation().end();
+        zone.checks().end();
         let hosts = Blob::from_word(get(zone.root(root::HOSTS)));
         if !hosts.at.is_none() {
             mark(hosts.at, hosts::granules(hosts));

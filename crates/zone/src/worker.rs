@@ -7,6 +7,7 @@ use peerage_shm::{Region, Section, Slot};
 
 use crate::bound::Remembered;
 use crate::choice::Clock;
+use crate::eject::Ejected;
 use crate::events::Said;
 use crate::hosts::KnownHosts;
 use crate::shut::Taken;
@@ -20,6 +21,8 @@ pub struct Worker {
     pid: u32,
     random: Cell<u32>,
     said: RefCell<Vec<Said>>,
+    /// Peers that were ejected here, until somebody asks.
+    pub(crate) ejected: RefCell<Vec<Ejected>>,
     pub(crate) remembered: Remembered,
     /// The hosts as listings read them last: a listing asks for them with every few peers.
     pub(crate) known_hosts: RefCell<KnownHosts>,
@@ -45,6 +48,7 @@ impl Worker {
             pid,
             random: Cell::new(pid | 1),
             said,
+            ejected: RefCell::default(),
             remembered: Remembered::default(),
             known_hosts: RefCell::default(),
             draining: RefCell::default(),

@@ -161,6 +161,11 @@ impl Zone {
         }
     }
 
+    /// Probes that began later than they should, counted by who probes.
+    pub fn checks_late(&self) -> &AtomicU64 {
+        self.root(root::CHECKS_LATE)
+    }
+
     /// Id that the next new server gets.
     pub fn next_id(&self) -> u64 {
         self.root(root::NEXT_ID).load(Ordering::Relaxed)

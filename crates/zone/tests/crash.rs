@@ -211,7 +211,7 @@ fn a_name_is_met_by_whoever_looks_after_its_writer_died() {
     for (ops, point) in ops.iter().flat_map(|ops| POINTS.map(|point| (ops, point))) {
         let world = world();
         batch(&world, &[put("named", "old.test:80")]);
-        let (before, was) = (world.zone.names().generation(), names(&world));
+        let (before, was) = (world.zone.names().generation().now(), names(&world));
         if !dies(point, || drop(batch(&world, ops))) {
             continue;
         }
@@ -220,7 +220,7 @@ fn a_name_is_met_by_whoever_looks_after_its_writer_died() {
         for _ in 0..3 {
             other.worker.sweep(&|pid, _| pid != 1, &other.clock);
         }
-        let now = world.zone.names().generation();
+        let now = world.zone.names().generation().now();
         assert!(now % 2 == 0, "{point}: {now} is final");
         assert!(now != before || names(&other) == was, "{point}: {ops:?}");
     }
@@ -278,7 +278,7 @@ fn a_prober_that_dies_with_its_verdict_is_made_good_by_the_next() {
     let change = Change::PatchUpstream { body: UpstreamBody { check, ..UpstreamBody::default() } };
     world.ok("app", &change);
     let of = |n: usize| {
-        let all = world.worker.checked_peers(&upstream("app")).expect("it has a check");
+        let all = world.worker.checked_peers(&upstream("app"), |_| true).expect("it has a check");
         (all.peers[n].handle, all.check)
     };
     let (handle, check) = of(1);

@@ -8,6 +8,7 @@ use peerage_core::change::Change;
 use peerage_core::check::Check;
 use peerage_core::check::bar::Bar;
 use peerage_core::check::external::{External, Opinion};
+use peerage_core::check::peer::PeerHealth;
 use peerage_core::check::reason::Reason;
 use peerage_core::check::verdict::{Outcome, Side};
 use peerage_core::event::Event;
@@ -15,7 +16,9 @@ use peerage_core::json;
 use peerage_core::server::AdminState;
 use peerage_core::state::{State, WhyCode, verdict};
 use peerage_core::upstream::Method;
-use peerage_zone::{Handle, NoPeer, Observed, Region, SeenPeer, Zone};
+use peerage_zone::{
+    CheckedUpstream, Handle, NoPeer, Observed, Opined, Region, Relieved, SeenPeer, Zone,
+};
 use support::{FORMAT, World, sel, server, upstream};
 
 const FAILED: Outcome = Err(Reason::Status(503));
@@ -37,11 +40,15 @@ fn world(check: &str) -> World {
     world
 }
 
+fn checked_upstreams(world: &World) -> Vec<CheckedUpstream> {
+    (0..).map_while(|bucket| world.worker.checked_upstreams(bucket)).flatten().collect()
+}
+
 impl World {
     fn handle(&self, port: u16) -> (Handle, Check) {
-        let all = self.worker.checked_peers(&upstream("app")).expect("it has a check");
+        let all = self.worker.checked_peers(&upstream("app"), |_| true).expect("it has a check");
         let ends = format!(":{port}");
-        let peer = all.peers.iter().find(|peer| peer.address.text().ends_with(&ends));
+        let peer = all.peers.iter().find(|peer| peer.address.ends_with(&ends));
         (peer.expect("there is such a peer").handle, all.check)
     }
 
@@ -73,9 +80,20 @@ impl World {
     }
 
     fn opine(&self, port: u16, opinion: Opinion, ttl: Option<u64>) -> Option<Bar> {
+        self.opined(port, opinion, ttl).is
+    }
+
+    fn opined(&self, port: u16, opinion: Opinion, ttl: Option<u64>) -> Opined {
         let id = self.peer(port).server.id;
         let said = External::new(opinion, ttl, self.clock.msec);
         self.worker.opine(&upstream("app"), id, said, &self.clock).expect("it is there")
+    }
+
+    fn diagnosis(&self, port: u16) -> PeerHealth {
+        let id = self.peer(port).server.id;
+        let mut peers = self.worker.diagnose(&upstream("app"), id, &self.clock);
+        assert_eq!(peers.len(), 1);
+        peers.remove(0)
     }
 
     /// Requests that err, until the peer at this port had one.
@@ -162,8 +180,9 @@ fn results_are_counted_and_shown() {
     assert_eq!((shown.checks, shown.fails, shown.unhealthy), (4, 2, 1));
     assert_eq!(shown.last_passed, Some(true));
     assert_eq!(world.peer(82).live.counters.health_checks.checks, 0);
-    let peers = world.worker.checked_peers(&upstream("app")).unwrap().peers;
-    assert_eq!((peers[0].last, peers[1].last), (world.clock.msec, 0));
+    assert!(world.worker.probing(&world.handle(81).0, 7_000));
+    let peers = world.worker.checked_peers(&upstream("app"), |_| true).unwrap().peers;
+    assert_eq!((peers[0].began, peers[1].began), (Some(7_000), None));
     world.worker.reset(&upstream("app"));
     let shown = world.peer(81).live.counters.health_checks;
     assert_eq!((shown.checks, shown.unhealthy, shown.last_passed), (0, 0, None));
@@ -259,8 +278,8 @@ fn a_check_that_becomes_mandatory_takes_nobody_away() {
     world.ok("app", &patch(r#"{"check":{"mandatory":false}}"#));
     assert_eq!(world.state(82).0, State::Up);
     world.ok("app", &patch(r#"{"check":null}"#));
-    assert!(world.worker.checked_peers(&upstream("app")).is_none());
-    assert!(world.worker.checked_upstreams().is_empty());
+    assert!(world.worker.checked_peers(&upstream("app"), |_| true).is_none());
+    assert!(checked_upstreams(&world).is_empty());
 }
 
 #[test]
@@ -324,7 +343,7 @@ fn the_same_address_in_two_upstreams_has_two_verdicts() {
     world.fail(82);
     assert_eq!(count(&world.hits("app", 9), '2'), 0);
     assert_eq!(count(&world.hits("other", 9), '2'), 3);
-    let names = world.worker.checked_upstreams();
+    let names = checked_upstreams(&world);
     let mut names: Vec<&str> = names.iter().map(|one| one.name.as_str()).collect();
     names.sort_unstable();
     assert_eq!(names, ["app", "other"]);
@@ -367,12 +386,75 @@ fn an_outside_checker_has_its_say_until_its_time_is_over() {
     let relieved = world.worker.relieve(&world.clock);
     assert_eq!((relieved.len(), relieved[0].address.as_str()), (1, "10.0.0.1:82"));
     assert_eq!(world.worker.relieve(&world.clock), []);
+    let Relieved { server, was, .. } = &relieved[0];
+    assert_eq!((server.to_string().as_str(), *was), ("10.0.0.1:82", Bar::External));
     world.opine(82, Opinion::Unhealthy, None);
     assert_eq!(world.opine(82, Opinion::Healthy, None), None);
     assert_eq!(world.state(82).0, State::Up);
     let none = World::new(1 << 20);
     let said = External::new(Opinion::Unhealthy, None, 1);
     assert_eq!(none.worker.opine(&upstream("app"), 1, said, &none.clock), None);
+}
+
+#[test]
+fn what_an_outside_checker_says_again_is_no_turn_and_each_turn_is_found_once() {
+    let mut world = world(r#"{"passes":1}"#);
+    let opined = |turned, was, is| Opined { turned, was, is };
+    let out = Some(Bar::External);
+    let (ill, well) = (Opinion::Unhealthy, Opinion::Healthy);
+    assert_eq!(world.opined(82, well, None), opined(false, None, None), "it lifts nothing");
+    assert_eq!(world.opined(82, ill, Some(10_000)), opined(true, None, out));
+    world.tick(5);
+    assert_eq!(world.opined(82, ill, Some(10_000)), opined(false, out, out), "a new end alone");
+    world.tick(9);
+    assert_eq!(world.state(82).0, State::Unhealthy, "the new one counts");
+    assert_eq!(world.opined(82, well, None), opined(true, out, None));
+    // Its time is over, and nobody has looked: whoever comes first tells.
+    world.opined(82, ill, Some(10_000));
+    world.tick(11);
+    assert_eq!(world.opined(82, well, None), opined(true, out, None));
+    world.opined(82, ill, Some(10_000));
+    world.tick(11);
+    let observed = world.observe(82, Ok(()));
+    assert_eq!((observed.was, observed.is), (out, None));
+    assert_eq!(world.worker.relieve(&world.clock), []);
+    // A failed check is the first reason, and stays.
+    world.fail(82);
+    let failed = Some(Bar::Failed(Some(Reason::Status(503))));
+    assert_eq!(world.opined(82, ill, None), opined(true, failed, failed));
+    assert_eq!(world.opined(82, well, None), opined(true, failed, failed));
+}
+
+#[test]
+fn a_diagnosis_has_each_verdict_apart() {
+    let mut world = world(r#"{"fails":2}"#);
+    let bare = world.diagnosis(82);
+    assert_eq!((bare.bar, bare.ejection, bare.counts.checks), (None, None, 0));
+    assert_eq!(bare.verdict.unwrap().last_passed(), None);
+    world.fail(82);
+    world.opine(82, Opinion::Unhealthy, Some(30_000));
+    world.ok("app", &patch(r#"{"outlier":{"consecutive_errors":3}}"#));
+    assert!(!world.err(81));
+    let ill = world.diagnosis(82);
+    assert_eq!(ill.address, "10.0.0.1:82");
+    assert_eq!(ill.bar, Some(Bar::Failed(Some(Reason::Status(503)))));
+    let verdict = ill.verdict.unwrap();
+    assert_eq!((verdict.side(), verdict.run()), (Side::Unhealthy, 2));
+    assert_eq!((ill.counts.checks, ill.counts.fails, ill.last.unhealthy), (2, 2, 1));
+    assert_eq!(ill.last.at, world.clock.msec);
+    assert_eq!(ill.external.until(), Some(world.clock.msec + 30_000));
+    assert_eq!(world.diagnosis(81).ejection.map(|ejection| ejection.errors()), Some(1));
+    let begun = world.clock.msec;
+    world.tick(1);
+    world.observe(83, Ok(()));
+    assert!(world.diagnosis(83).has_passed_since(begun + 1));
+    assert!(!world.diagnosis(81).has_passed_since(begun));
+    world.ok("app", &patch(r#"{"check":{"uri":"/other"}}"#));
+    assert_eq!(world.diagnosis(82).verdict.unwrap().side(), Side::Unknown);
+    world.ok("app", &patch(r#"{"check":null}"#));
+    assert_eq!(world.diagnosis(82).verdict, None);
+    assert_eq!(world.worker.diagnose(&upstream("app"), 77, &world.clock), []);
+    assert_eq!(world.worker.diagnose(&upstream("nowhere"), 1, &world.clock), []);
 }
 
 #[test]
@@ -404,7 +486,11 @@ fn errors_in_a_row_eject_a_peer_and_a_success_in_between_does_not() {
     assert!(!world.err(82) && !world.err(82));
     assert_eq!(count(&world.hits("app", 3), '2'), 1);
     assert!(!world.err(82) && !world.err(82), "a success begins the count anew");
+    assert_eq!(world.worker.take_ejected(), []);
     assert!(world.err(82), "three in a row");
+    let ejected = world.worker.take_ejected();
+    assert_eq!((ejected.len(), ejected[0].address.as_str()), (1, "10.0.0.1:82"));
+    assert_eq!((ejected[0].errors, ejected[0].lasts), (3, 10_000));
     assert_eq!(world.state(82), (State::Unavail, Some(WhyCode::Ejected)));
     assert_eq!(count(&world.hits("app", 8), '2'), 0);
     assert_eq!(world.peer(82).live.counters.unavail, 1);
@@ -414,7 +500,9 @@ fn errors_in_a_row_eject_a_peer_and_a_success_in_between_does_not() {
     }
     world.tick(11);
     assert!(count(&world.hits("app", 9), '2') > 0, "its time is over");
-    assert_eq!(world.worker.relieve(&world.clock).len(), 1);
+    let relieved = world.worker.relieve(&world.clock);
+    assert_eq!((relieved.len(), relieved[0].was), (1, Bar::Ejected));
+    let mut lapsed = None;
     for (secs, lasts) in [(0, 20), (0, 25), (0, 25)] {
         world.tick(secs);
         let mut out = world.err(82);
@@ -422,6 +510,8 @@ fn errors_in_a_row_eject_a_peer_and_a_success_in_between_does_not() {
             out = out || world.err(82);
         }
         assert!(out);
+        assert_eq!(world.worker.take_ejected()[0].lapsed, lapsed);
+        lapsed = Some(Bar::Ejected);
         world.tick(lasts - 1);
         assert_eq!(count(&world.hits("app", 6), '2'), 0, "it grows: {lasts}");
         world.tick(2);

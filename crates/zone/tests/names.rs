@@ -65,10 +65,10 @@ fn whoever_looks_for_names_finds_them_and_is_told_when_others_come() {
     let world = World::new(1 << 20);
     let names = world.zone.names();
     world.put("plain", &[server("10.0.0.1:80", 1)]);
-    assert_eq!(names.generation(), 0);
+    assert_eq!(names.generation().now(), 0);
     let mut last = 0;
     let mut moved = |is: bool| {
-        let now = names.generation();
+        let now = names.generation().now();
         assert_eq!((now % 2, now != last), (0, is));
         last = now;
     };

@@ -55,6 +55,20 @@ pub fn text(routed: &Routed) -> Option<String> {
             let (_, path) = server("POST", upstream.as_str(), &of(sel));
             ("POST", format!("{path}/{}", verb.as_str()))
         }
+        Call::Opine { upstream, sel, saying } => {
+            saying.ttl.inspect(|&ttl| say("ttl", &millis(ttl)));
+            saying.reason.iter().for_each(|reason| say("reason", reason));
+            let (_, path) = server("POST", upstream.as_str(), &of(sel));
+            ("POST", format!("{path}/{}", saying.opinion.as_str()))
+        }
+        Call::GetCheck { upstream, sel } => {
+            let (_, path) = server("GET", upstream.as_str(), &of(sel));
+            ("GET", format!("{path}/check"))
+        }
+        Call::Check { upstream, sel } => {
+            let (_, path) = server("POST", upstream.as_str(), &of(sel));
+            ("POST", format!("{path}/check"))
+        }
         Call::GetHost { ip } => ("GET", format!("hosts/{ip}")),
         Call::HostVerb(verb) => {
             verb.missing_ok.then(|| say("missing", "ok"));

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use crate::api::filter::{Place, ServerFilter};
+use crate::api::opinion::Saying;
 use crate::body::VerbOpts;
 use crate::host::HostVerb;
 use crate::name::UpstreamName;
@@ -103,6 +104,29 @@ pub enum Call {
         /// What the query says; the body may say more.
         opts: VerbOpts,
     },
+    /// `POST v1/upstreams/{u}/servers/{server}/unhealthy`, `/healthy`
+    Opine {
+        /// Where.
+        upstream: UpstreamName,
+        /// Which.
+        sel: ServerSel,
+        /// What the query says; the body may say more.
+        saying: Saying,
+    },
+    /// `GET v1/upstreams/{u}/servers/{server}/check`
+    GetCheck {
+        /// Where.
+        upstream: UpstreamName,
+        /// Which.
+        sel: ServerSel,
+    },
+    /// `POST v1/upstreams/{u}/servers/{server}/check`
+    Check {
+        /// Where.
+        upstream: UpstreamName,
+        /// Which.
+        sel: ServerSel,
+    },
     /// `GET v1/servers`
     ListServers {
         /// Which.
@@ -157,7 +181,10 @@ impl Call {
             | Self::PutServer { upstream, .. }
             | Self::PatchServer { upstream, .. }
             | Self::DeleteServer { upstream, .. }
-            | Self::Verb { upstream, .. } => Some(upstream),
+            | Self::Verb { upstream, .. }
+            | Self::Opine { upstream, .. }
+            | Self::Check { upstream, .. }
+            | Self::GetCheck { upstream, .. } => Some(upstream),
         }
     }
 
@@ -172,6 +199,7 @@ impl Call {
                 | Self::ListUpstreams { .. }
                 | Self::GetUpstream { .. }
                 | Self::GetServer { .. }
+                | Self::GetCheck { .. }
                 | Self::ListServers { .. }
                 | Self::GetHost { .. }
                 | Self::Ready { .. }
@@ -194,7 +222,7 @@ impl Call {
 
     /// Tells whether it can say what it would change without changing it.
     pub fn can_be_dry(&self) -> bool {
-        self.is_write() && !matches!(self, Self::Flush { .. })
+        self.is_write() && !matches!(self, Self::Flush { .. } | Self::Check { .. })
     }
 
     /// Tells whether its body is read.
@@ -206,6 +234,7 @@ impl Call {
                 | Self::PutServer { .. }
                 | Self::PatchServer { .. }
                 | Self::Verb { .. }
+                | Self::Opine { .. }
                 | Self::HostVerb(_)
                 | Self::Batch
                 | Self::Import { .. }

@@ -75,6 +75,8 @@ codes! {
     Exists = "exists", 409, "It exists";
     /// The zone has no state file that is written.
     NoStateFile = "no-state-file", 409, "Nothing is written";
+    /// The upstream has no check.
+    NoCheck = "no-check", 409, "Nothing is checked";
     /// Too few eligible servers would remain.
     MinUp = "min-up", 409, "Too few servers would remain";
     /// The server is not up for another reason.
@@ -101,6 +103,8 @@ codes! {
     Moving = "moving", 503, "The zone is moving";
     /// The change is in force but not on disk.
     NotDurable = "not-durable", 503, "In force, not on disk";
+    /// This process could not ask the server.
+    NotProbed = "not-probed", 503, "Not probed";
     /// Something that is needed is not there yet; `reasons` says what.
     NotReady = "not-ready", 503, "Not ready";
     /// What was waited for did not come in time.

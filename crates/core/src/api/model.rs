@@ -64,6 +64,9 @@ pub fn change(call: Call, body: &[u8], mode: WriteMode) -> Result<Option<Change>
         | Call::GetUpstream { .. }
         | Call::GetServer { .. }
         | Call::ListServers { .. }
+        | Call::GetCheck { .. }
+        | Call::Opine { .. }
+        | Call::Check { .. }
         | Call::GetHost { .. }
         | Call::HostVerb(_)
         | Call::Batch

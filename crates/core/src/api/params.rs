@@ -97,28 +97,34 @@ pub(crate) fn flag(query: &mut Query, name: &'static str) -> Result<bool, Proble
 
 /// Of `up`, `drain`, `down`.
 pub(super) fn options(query: &mut Query) -> Result<VerbOpts, Problem> {
-    fn one<T>(
-        query: &mut Query,
-        name: &str,
-        read: impl Fn(String) -> Result<T, FieldError>,
-    ) -> Result<Option<T>, Problem> {
-        let Some(text) = query.take(name) else { return Ok(None) };
-        read(text).map(Some).map_err(|error| {
-            Problem::new(Code::BadValue, format!("\"{name}\" {error}")).field(name)
-        })
-    }
-    let text = |text: String| field::reason(&text).map(str::to_owned);
     Ok(VerbOpts {
-        wait: one(query, "wait", |text| field::wait(&text))?,
-        ttl: one(query, "ttl", |text| field::ttl(&text))?,
-        close: one(query, "close", |text| field::close(&text))?,
-        reason: one(query, "reason", text)?,
-        min_up: one(query, "min_up", |text| {
+        wait: value(query, "wait", |text| field::wait(&text))?,
+        ttl: value(query, "ttl", |text| field::ttl(&text))?,
+        close: value(query, "close", |text| field::close(&text))?,
+        reason: value(query, "reason", reason)?,
+        min_up: value(query, "min_up", |text| {
             let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
             field::min_up(if digits { text.parse().unwrap_or(-1) } else { -1 })
         })?,
-        if_reason: one(query, "if_reason", text)?,
+        if_reason: value(query, "if_reason", reason)?,
     })
+}
+
+/// A parameter that means what a body's field means.
+pub(super) fn value<T>(
+    query: &mut Query,
+    name: &str,
+    read: impl Fn(String) -> Result<T, FieldError>,
+) -> Result<Option<T>, Problem> {
+    let Some(text) = query.take(name) else { return Ok(None) };
+    read(text)
+        .map(Some)
+        .map_err(|error| Problem::new(Code::BadValue, format!("\"{name}\" {error}")).field(name))
+}
+
+/// The text of a reason.
+pub(super) fn reason(text: String) -> Result<String, FieldError> {
+    field::reason(&text).map(str::to_owned)
 }
 
 fn limit(query: &mut Query) -> Result<u32, Problem> {

@@ -12,8 +12,10 @@ use std::net::IpAddr;
 use crate::addr::ServerAddr;
 use crate::api::error::{Code, Problem};
 use crate::api::openapi;
+use crate::api::opinion;
 use crate::api::params;
 use crate::api::query::{Query, decode_segment};
+use crate::check::external::Opinion;
 use crate::host::HostVerb;
 use crate::name::UpstreamName;
 use crate::server::AdminState;
@@ -120,6 +122,8 @@ enum Place<'a> {
     Upstream(&'a str),
     Server(&'a str, &'a str),
     Verb(&'a str, &'a str, AdminState),
+    Opinion(&'a str, &'a str, Opinion),
+    Check(&'a str, &'a str),
     Servers,
     Host(&'a str),
     HostVerb(&'a str, AdminState),
@@ -140,9 +144,11 @@ fn place<'a>(segments: &[&'a str]) -> Option<Place<'a>> {
         ["upstreams"] => Place::Upstreams,
         ["upstreams", upstream] => Place::Upstream(upstream),
         ["upstreams", upstream, "servers", server] => Place::Server(upstream, server),
-        ["upstreams", upstream, "servers", server, verb] => {
-            Place::Verb(upstream, server, AdminState::parse(verb)?)
-        }
+        ["upstreams", upstream, "servers", server, "check"] => Place::Check(upstream, server),
+        ["upstreams", upstream, "servers", server, verb] => match Opinion::parse(verb) {
+            Some(opinion) => Place::Opinion(upstream, server, opinion),
+            None => Place::Verb(upstream, server, AdminState::parse(verb)?),
+        },
         ["servers"] => Place::Servers,
         ["hosts", ip] => Place::Host(ip),
         ["hosts", ip, verb] => Place::HostVerb(ip, AdminState::parse(verb)?),
@@ -171,6 +177,11 @@ impl Place<'_> {
                 AdminState::Drain => "/v1/upstreams/{upstream}/servers/{server}/drain",
                 AdminState::Down => "/v1/upstreams/{upstream}/servers/{server}/down",
             },
+            Self::Opinion(_, _, opinion) => match opinion {
+                Opinion::Healthy => "/v1/upstreams/{upstream}/servers/{server}/healthy",
+                Opinion::Unhealthy => "/v1/upstreams/{upstream}/servers/{server}/unhealthy",
+            },
+            Self::Check(..) => "/v1/upstreams/{upstream}/servers/{server}/check",
             Self::Servers => "/v1/servers",
             Self::Host(_) => "/v1/hosts/{ip}",
             Self::HostVerb(_, verb) => match verb {
@@ -201,7 +212,8 @@ fn permit(place: &Place<'_>, method: Http, mode: WriteMode) -> Result<(), Proble
             Err(Problem::not_allowed(reads, "writing is off here"))
         }
         WriteMode::Operate => match (place, method) {
-            (Place::Verb(..) | Place::HostVerb(..) | Place::Batch, _)
+            (Place::Verb(..) | Place::Opinion(..) | Place::Check(..), _)
+            | (Place::HostVerb(..) | Place::Batch, _)
             | (Place::Server(..), Http::Patch) => Ok(()),
             _ => Err(Problem::new(Code::NotPermitted, "write=operate does not cover this")),
         },
@@ -239,6 +251,17 @@ fn call(place: Place<'_>, method: Http, query: &mut Query) -> Result<Call, Probl
         Place::Verb(name, server, verb) => {
             let (upstream, sel) = (upstream(name)?, selector(server)?);
             Call::Verb { upstream, sel, verb, opts: params::options(query)? }
+        }
+        Place::Opinion(name, server, opinion) => {
+            let (upstream, sel) = (upstream(name)?, selector(server)?);
+            Call::Opine { upstream, sel, saying: opinion::of_query(opinion, query)? }
+        }
+        Place::Check(name, server) => {
+            let (upstream, sel) = (upstream(name)?, selector(server)?);
+            match method {
+                Http::Post => Call::Check { upstream, sel },
+                _ => Call::GetCheck { upstream, sel },
+            }
         }
         Place::Servers => params::servers(query)?,
         Place::Host(host) => Call::GetHost { ip: address(host)? },
@@ -361,6 +384,19 @@ mod tests {
     }
 
     #[test]
+    fn an_outside_verdict_is_an_operators_too() {
+        let path = b"/v1/upstreams/app/servers/id:7/unhealthy";
+        let routed = route(Http::Post, path, b"ttl=30s&zone=main", WriteMode::Operate).unwrap();
+        let saying =
+            opinion::Saying { opinion: Opinion::Unhealthy, ttl: Some(30_000), reason: None };
+        let sel = ServerSel::Id(7);
+        assert_eq!(routed.call, Call::Opine { upstream: name("app"), sel, saying });
+        assert!(routed.call.is_write() && routed.call.can_be_dry());
+        let looked = get("/v1/upstreams/app/servers/id:7/check").unwrap();
+        assert!(!looked.is_write() && looked.upstream() == Some(&name("app")));
+    }
+
+    #[test]
     fn refusals_come_in_their_order() {
         use Http::{Delete, Get, Other, Patch, Post, Put};
         use WriteMode::{Off, On, Operate};
@@ -415,6 +451,17 @@ mod tests {
             (Put, "/v1/upstreams", "", On, Code::MethodNotAllowed, Some("GET, HEAD")),
             (Put, "/v1/upstreams/a%2Fb", "", Off, Code::MethodNotAllowed, Some("GET, HEAD")),
             (Post, "/v1/upstreams/app/servers/x y/down", "", Off, Code::MethodNotAllowed, Some("")),
+            (Post, "/v1/upstreams/a/servers/x/healthy", "", Off, Code::MethodNotAllowed, Some("")),
+            (
+                Get,
+                "/v1/upstreams/a/servers/x/unhealthy",
+                "",
+                On,
+                Code::MethodNotAllowed,
+                Some("POST"),
+            ),
+            (Post, "/v1/upstreams/a/servers/x/unhealthy", "ttl=5x", On, Code::BadValue, None),
+            (Post, "/v1/upstreams/a/servers/x/healthy", "wait=5s", On, Code::BadParameter, None),
             (Post, "/v1/zones/main/flush", "", Operate, Code::NotPermitted, None),
             (Put, "/v1/upstreams/app", "", Operate, Code::NotPermitted, None),
             (Delete, "/v1/upstreams/app/servers/x", "", Operate, Code::NotPermitted, None),

@@ -114,7 +114,7 @@ impl CheckBody {
             let fits = (1..=MAX_RUN).contains(&run);
             if fits { Ok(run) } else { Err(bad(field, RUN)) }
         };
-        let ca = text("ca", &self.ca, |text| field::text(text, MAX_PATH).map(drop))?;
+        let ca = text("ca", &self.ca, file)?;
         let verify = or(&self.verify, ca.is_some());
         if verify && ca.is_none() {
             return Err(bad("verify", FieldError::NeedsCa));
@@ -235,6 +235,11 @@ fn uri(kind: Kind, text: &str) -> Result<(), FieldError> {
         }
         _ => path(text).then_some(()).ok_or(FieldError::Uri),
     }
+}
+
+fn file(text: &str) -> Result<(), FieldError> {
+    field::text(text, MAX_PATH)?;
+    text.starts_with('/').then_some(()).ok_or(FieldError::Path)
 }
 
 fn path(text: &str) -> bool {

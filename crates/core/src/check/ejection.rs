@@ -54,6 +54,11 @@ impl Ejection {
         if left > 0 && left <= LONGEST_MS { Some(self.until) } else { None }
     }
 
+    /// When the last ejection ends or ended, unix ms; 0 = there was none.
+    pub const fn end(self) -> u64 {
+        self.until
+    }
+
     /// After one more error.
     pub const fn erred(self) -> Self {
         let errors = if self.errors < MOST_ERRORS { self.errors + 1 } else { self.errors };

@@ -22,6 +22,11 @@ impl Opinion {
             Self::Unhealthy => "unhealthy",
         }
     }
+
+    /// Reads the word.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::Healthy, Self::Unhealthy].into_iter().find(|opinion| opinion.as_str() == text)
+    }
 }
 
 /// What was said last, and until when it holds.

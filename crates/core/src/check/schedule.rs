@@ -6,8 +6,8 @@
 //! decide yet, the next probe comes by the jitter earlier, so that a peer that died is known after
 //! `interval × fails + timeout` at the latest.
 //!
-//! Only so many probes run at a time, and of these only half are of peers that failed last: those
-//! that time out leave room for the living. Times are ms of one clock that all processes share and
+//! Only so many probes run at a time, and of these at most half are of peers that failed last, and a
+//! quarter of new ones: those that time out leave room for the living. Times are ms of one clock that all processes share and
 //! that is never set back.
 
 use std::collections::{BTreeSet, HashMap};
@@ -63,8 +63,10 @@ impl Timing {
 /// How a peer stands after its last probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Standing {
-    /// It passed, or nothing is known.
+    /// Nothing is known.
     #[default]
+    New,
+    /// It passed.
     Sound,
     /// It failed, which does not decide yet.
     InDoubt,
@@ -78,7 +80,17 @@ impl Standing {
         match verdict.last_passed() {
             Some(false) if verdict.side() == Side::Unhealthy => Self::Ailing,
             Some(false) => Self::InDoubt,
-            Some(true) | None => Self::Sound,
+            Some(true) => Self::Sound,
+            None => Self::New,
+        }
+    }
+
+    /// The queue that it waits in.
+    const fn queue(self) -> usize {
+        match self {
+            Self::New => 0,
+            Self::Sound => 1,
+            Self::InDoubt | Self::Ailing => 2,
         }
     }
 }
@@ -111,13 +123,16 @@ pub struct Due {
 #[derive(Debug, Default)]
 pub struct Schedule {
     peers: HashMap<u64, Entry>,
-    /// Those that wait, by their time; and of peers that failed last.
-    sound: BTreeSet<(u64, u64)>,
-    failing: BTreeSet<(u64, u64)>,
-    /// Probes that run, also of peers that were taken away meanwhile: whether of one that had
-    /// failed.
-    running: HashMap<u64, bool>,
-    running_failing: usize,
+    queues: [Queue; 3],
+    /// Probes that run, also of peers that were taken away meanwhile, and the queue they come from.
+    running: HashMap<u64, usize>,
+}
+
+/// Peers that wait, by their time, and how many of them are being probed.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: BTreeSet<(u64, u64)>,
+    running: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -128,8 +143,6 @@ struct Entry {
     /// When its last probe began.
     began: Option<u64>,
     standing: Standing,
-    /// It is to be probed again as soon as its probe is over.
-    again: bool,
 }
 
 impl Entry {
@@ -138,7 +151,7 @@ impl Entry {
         let next = self.timing.after(key, began);
         match self.standing {
             Standing::InDoubt => next.min(began + self.timing.interval - self.timing.jitter),
-            Standing::Sound | Standing::Ailing => next,
+            Standing::New | Standing::Sound | Standing::Ailing => next,
         }
     }
 
@@ -149,62 +162,52 @@ impl Entry {
 }
 
 impl Schedule {
-    /// Takes the peers that there are now: those that were there go on, others are forgotten.
-    pub fn set(&mut self, peers: impl IntoIterator<Item = Probed>, now: u64) {
-        let mut before = std::mem::take(&mut self.peers);
-        self.sound.clear();
-        self.failing.clear();
-        for Probed { key, timing, began, standing } in peers {
-            let fresh = Entry { timing, due: None, began, standing, again: false };
-            let entry = match before.remove(&key) {
-                // Asked for at once, it stays so.
-                Some(old) if old.timing == timing => old,
-                Some(old) => Entry { timing, ..old }.again(key, now),
-                None if self.running.contains_key(&key) => fresh,
-                None => Entry { due: Some(fresh.next(key, now)), ..fresh },
-            };
-            self.put(key, entry);
+    /// Takes a peer. One that is there goes on, by another timing if it has another.
+    pub fn put(&mut self, Probed { key, timing, began, standing }: Probed, now: u64) {
+        let fresh = Entry { timing, due: None, began, standing };
+        let entry = match self.peers.get(&key).copied() {
+            Some(old) if old.timing == timing => return,
+            Some(old) => Entry { timing, ..old }.again(key, now),
+            None if self.running.contains_key(&key) => fresh,
+            None => Entry { due: Some(fresh.next(key, now)), ..fresh },
+        };
+        self.enter(key, entry);
+    }
+
+    /// Forgets a peer; a probe of it that runs still counts until it is over.
+    pub fn forget(&mut self, key: u64) {
+        let Some(entry) = self.peers.remove(&key) else { return };
+        if let Some(due) = entry.due {
+            self.queues[entry.standing.queue()].waiting.remove(&(due, key));
         }
     }
 
     /// When a peer is due next of which a probe may begin then; `None` also where as many run as
     /// may: one that ends makes room.
     pub fn first(&self, limit: usize) -> Option<u64> {
-        self.heads(limit).into_iter().flatten().min().map(|(due, _)| due)
+        self.heads(limit).min().map(|(due, _)| due)
     }
 
     /// Takes the peer that has been due longest, to probe it; `limit` probes may run at a time.
     pub fn next(&mut self, limit: usize, now: u64) -> Option<Due> {
-        let heads = self.heads(limit).into_iter().flatten();
-        let (due, key) = heads.min().filter(|&(due, _)| due <= now)?;
+        let (due, key) = self.heads(limit).min().filter(|&(due, _)| due <= now)?;
         let entry = *self.peers.get(&key)?;
-        self.put(key, Entry { due: None, began: Some(now), again: false, ..entry });
-        let is_failing = entry.standing != Standing::Sound;
-        self.running.insert(key, is_failing);
-        self.running_failing += usize::from(is_failing);
+        self.enter(key, Entry { due: None, began: Some(now), ..entry });
+        let queue = entry.standing.queue();
+        self.running.insert(key, queue);
+        self.queues[queue].running += 1;
         let since = now - due;
         Some(Due { key, since, is_late: since > entry.timing.slack() })
     }
 
     /// A probe is over.
     pub fn ended(&mut self, key: u64, standing: Standing, now: u64) {
-        let Some(was_failing) = self.running.remove(&key) else { return };
-        self.running_failing -= usize::from(was_failing);
+        let Some(queue) = self.running.remove(&key) else { return };
+        self.queues[queue].running -= 1;
         let Some(entry) = self.peers.get(&key).copied() else { return };
         let entry = Entry { standing, ..entry };
-        let due = if entry.again { now } else { entry.next(key, now) };
-        self.put(key, Entry { due: Some(due), again: false, ..entry });
-    }
-
-    /// A peer is to be probed now; false where it is none of these.
-    pub fn at_once(&mut self, key: u64, now: u64) -> bool {
-        let Some(entry) = self.peers.get(&key).copied() else { return false };
-        let entry = match entry.due {
-            Some(due) => Entry { due: Some(due.min(now)), ..entry },
-            None => Entry { again: true, ..entry },
-        };
-        self.put(key, entry);
-        true
+        let due = entry.next(key, now);
+        self.enter(key, Entry { due: Some(due), ..entry });
     }
 
     /// Probes that run.
@@ -217,27 +220,27 @@ impl Schedule {
         self.peers.is_empty()
     }
 
-    /// The first of each set of which a probe may begin.
-    fn heads(&self, limit: usize) -> [Option<(u64, u64)>; 2] {
+    /// The first of each queue of which a probe may begin.
+    fn heads(&self, limit: usize) -> impl Iterator<Item = (u64, u64)> {
         let has_room = self.running.len() < limit;
-        let has_half = self.running_failing < (limit / 2).max(1);
-        let head = |set: &BTreeSet<(u64, u64)>, may: bool| set.first().copied().filter(|_| may);
-        [head(&self.sound, has_room), head(&self.failing, has_room && has_half)]
+        let shares = [limit / 4, limit, limit / 2];
+        let open = self
+            .queues
+            .iter()
+            .zip(shares)
+            .filter(move |(queue, share)| has_room && queue.running < (*share).max(1));
+        open.filter_map(|(queue, _)| queue.waiting.first().copied())
     }
 
-    fn put(&mut self, key: u64, entry: Entry) {
+    fn enter(&mut self, key: u64, entry: Entry) {
         if let Some(before) = self.peers.insert(key, entry)
             && let Some(due) = before.due
         {
-            self.waiting(before.standing).remove(&(due, key));
+            self.queues[before.standing.queue()].waiting.remove(&(due, key));
         }
         if let Some(due) = entry.due {
-            self.waiting(entry.standing).insert((due, key));
+            self.queues[entry.standing.queue()].waiting.insert((due, key));
         }
-    }
-
-    fn waiting(&mut self, standing: Standing) -> &mut BTreeSet<(u64, u64)> {
-        if standing == Standing::Sound { &mut self.sound } else { &mut self.failing }
     }
 }
 

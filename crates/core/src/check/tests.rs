@@ -30,7 +30,7 @@ fn words_give_a_check_with_the_defaults_of_its_kind() {
         "port=8081",
         "sni=app.test",
         "verify=on",
-        "ca=ca.pem",
+        "ca=/ca.pem",
         "status=204,200",
         "body=all is well",
         "mandatory",
@@ -45,7 +45,7 @@ fn words_give_a_check_with_the_defaults_of_its_kind() {
 
 #[test]
 fn a_bad_word_is_named_with_what_it_may_be() {
-    let table: [(&[&str], &str); 34] = [
+    let table: [(&[&str], &str); 35] = [
         (&["type=ftp"], "\"type=ftp\": it is none of: http, https, tcp, grpc"),
         (&["interval=5x"], "\"interval=5x\": it is not a time like \"30s\" or \"1m30s\""),
         (&["interval=99ms"], "\"interval=99ms\": it must be a time from 100ms to 3600s"),
@@ -88,6 +88,10 @@ fn a_bad_word_is_named_with_what_it_may_be() {
         (&["ca=/x"], "\"ca=/x\": it has no meaning where the type is \"http\""),
         (&["type=https", "ca="], "\"ca=\": it must not be empty"),
         (
+            &["type=https", "ca=x.pem"],
+            "\"ca=x.pem\": it must be a path from the root, such as \"/etc/ssl/ca.pem\"",
+        ),
+        (
             &["type=grpc", "status=200"],
             "\"status=200\": it has no meaning where the type is \"grpc\"",
         ),
@@ -127,7 +131,7 @@ fn identity_is_of_what_is_probed_and_of_nothing_else() {
     for word in same.into_iter().chain(["reuse=on", "on_all_down=refuse"]) {
         assert_eq!(check(&["type=https", "uri=/a", word]).identity(), base.identity(), "{word}");
     }
-    let others = ["host=a", "port=81", "sni=a", "ca=a", "status=200", "body=a"];
+    let others = ["host=a", "port=81", "sni=a", "ca=/a", "status=200", "body=a"];
     let mut seen = std::collections::HashSet::from([base.identity()]);
     for word in others {
         let other = check(&["type=https", "uri=/a", word]).identity();
@@ -135,7 +139,7 @@ fn identity_is_of_what_is_probed_and_of_nothing_else() {
     }
     assert!(seen.insert(check(&["uri=/a"]).identity()));
     assert!(seen.insert(check(&["type=https", "uri=/a/b"]).identity()));
-    assert!(seen.insert(check(&["type=https", "ca=a", "verify=off", "uri=/a"]).identity()));
+    assert!(seen.insert(check(&["type=https", "ca=/a", "verify=off", "uri=/a"]).identity()));
 }
 
 proptest! {
@@ -177,7 +181,7 @@ pub(crate) fn any_check() -> impl Strategy<Value = Check> {
     let texts = (
         prop::option::of("[a-z]{1,4}"),
         prop::option::of("[a-z]{1,4}"),
-        prop::option::of("[a-z]{1,4}"),
+        prop::option::of("/[a-z]{1,4}"),
         prop::option::of("[a-zé ]{1,4}"),
         any::<[Option<bool>; 2]>(),
         prop::option::of(prop::sample::select(&["200", "200-299,404", "100-599"][..])),

@@ -148,6 +148,11 @@ pub static FAMILIES: &[Family] = &[
         "Failed writes of the state file.",
         Of::Zone(|zone| Some(Value::Int(zone.state?.errors))),
     ),
+    counter(
+        "peerage_checks_late",
+        "Probes that began later than their interval says.",
+        Of::Zone(|zone| Some(Value::Int(zone.checks_late))),
+    ),
     gauge(
         "peerage_upstream_eligible",
         "Servers that take new requests now.",

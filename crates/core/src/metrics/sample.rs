@@ -25,6 +25,8 @@ pub struct ZoneSample {
     pub bytes: [(&'static str, u64); 5],
     /// Changes refused for lack of room.
     pub no_room: u64,
+    /// Probes that began late.
+    pub checks_late: u64,
     /// The state file, where this nginx writes one.
     pub state: Option<StateFile>,
     /// Its upstreams.

@@ -68,7 +68,7 @@ impl Peer {
     const DOWNSTART: usize = 23;
     const CHECKS: usize = 24;
     const CHECKED: usize = 25;
-    // Word 26 is free.
+    const PROBED: usize = 26;
     const EXTERNAL: usize = 27;
     const CODES: usize = 28;
     /// Distinct status codes counted one by one; of others only the class is.
@@ -223,6 +223,11 @@ impl Peer {
     #[inline]
     pub(crate) fn downstart(self) -> &'static AtomicU64 {
         &self.w[Self::DOWNSTART]
+    }
+    /// When the last probe of it began, monotonic ms; 0 = there was none.
+    #[inline]
+    pub(crate) fn probed(self) -> &'static AtomicU64 {
+        &self.w[Self::PROBED]
     }
     /// What its checks say, see [`peerage_core::check::verdict`]. Moved by who probes it; a change
     /// of the check begins it anew.

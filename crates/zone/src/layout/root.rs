@@ -106,4 +106,14 @@ words! {
     /// No ejection and no outside verdict ends before this time (unix ms). Lowered by who sets
     /// one, raised by the round.
     BARS
+    /// Goes up when an upstream that is checked comes, goes or changes; odd while that is being put
+    /// in force. Under the lock. 0 = there was none.
+    CHECKS
+    /// Probes that began late, or not at all.
+    CHECKS_LATE
 }
+
+/// Who probes each part of the peers: pid, and above it until when that holds, see `shards`.
+pub(crate) const SHARDS: usize = 64;
+/// Who else would like to: a pid each.
+pub(crate) const CALLERS: usize = SHARDS + peerage_core::check::schedule::SHARDS as usize;

@@ -11,6 +11,16 @@ fn fresh(keys: std::ops::Range<u64>, timing: Timing) -> impl Iterator<Item = Pro
     keys.map(peer)
 }
 
+/// These are the peers from now on.
+fn set(schedule: &mut Schedule, peers: impl IntoIterator<Item = Probed>, now: u64) {
+    let peers: Vec<Probed> = peers.into_iter().collect();
+    let gone: Vec<u64> = schedule.peers.keys().copied().collect();
+    for key in gone.into_iter().filter(|key| peers.iter().all(|peer| peer.key != *key)) {
+        schedule.forget(key);
+    }
+    peers.into_iter().for_each(|peer| schedule.put(peer, now));
+}
+
 /// Runs what is due, each probe for as long as `lasts` says; when each began.
 fn run(
     schedule: &mut Schedule,
@@ -39,7 +49,7 @@ fn a_new_peer_is_due_at_once_and_then_once_an_interval_at_a_moment_of_its_own() 
     let timing = timing(&["interval=1s", "timeout=200ms"]);
     let mut schedule = Schedule::default();
     let start = 1_000_000;
-    schedule.set(fresh(0..200, timing), start);
+    set(&mut schedule, fresh(0..200, timing), start);
     assert_eq!(schedule.first(1000), Some(start));
     let begun = run(&mut schedule, 1000, (start, start + 10_500), |_| (10, Standing::Sound));
     assert!(begun[..200].iter().all(|&(at, ..)| at == start));
@@ -67,18 +77,18 @@ fn who_takes_over_keeps_to_the_moments() {
     let timing = timing(&["interval=1s", "timeout=200ms"]);
     let start = 1_000_000;
     let mut whole = Schedule::default();
-    whole.set(fresh(0..50, timing), start);
+    set(&mut whole, fresh(0..50, timing), start);
     let all = run(&mut whole, 100, (start, start + 9_000), |_| (10, Standing::Sound));
 
     let mut first = Schedule::default();
-    first.set(fresh(0..50, timing), start);
+    set(&mut first, fresh(0..50, timing), start);
     let mut parts = run(&mut first, 100, (start, start + 4_321), |_| (10, Standing::Sound));
     let mut second = Schedule::default();
     let known = (0..50).map(|key| {
         let began = parts.iter().rev().find(|b| b.1 == key).map(|b| b.0);
         Probed { key, timing, began, standing: Standing::Sound }
     });
-    second.set(known.collect::<Vec<_>>(), start + 4_321);
+    set(&mut second, known.collect::<Vec<_>>(), start + 4_321);
     parts.extend(run(&mut second, 100, (start + 4_321, start + 9_000), |_| (10, Standing::Sound)));
     assert_eq!(parts, all);
 }
@@ -96,7 +106,7 @@ fn a_dead_rack_does_not_delay_the_living() {
         began: Some(start - 1),
         standing: if is_dead(key) { Standing::Ailing } else { Standing::Sound },
     });
-    schedule.set(known.collect::<Vec<_>>(), start);
+    set(&mut schedule, known.collect::<Vec<_>>(), start);
     let lasts = |key| if is_dead(key) { (1_000, Standing::Ailing) } else { (20, Standing::Sound) };
     let begun = run(&mut schedule, 64, (start, start + 20_000), lasts);
     let living = begun.iter().filter(|b| !is_dead(b.1));
@@ -107,32 +117,16 @@ fn a_dead_rack_does_not_delay_the_living() {
 }
 
 #[test]
-fn what_was_asked_for_comes_at_once_also_after_a_probe_that_runs() {
-    let timing = timing(&[]);
-    let mut schedule = Schedule::default();
-    schedule.set(fresh(7..8, timing), 100);
-    assert_eq!(schedule.next(1, 100), Some(Due { key: 7, since: 0, is_late: false }));
-    assert_eq!((schedule.next(1, 100), schedule.first(1)), (None, None));
-    assert!(schedule.at_once(7, 150) && !schedule.at_once(8, 150));
-    schedule.ended(7, Standing::Sound, 200);
-    assert_eq!(schedule.next(1, 260), Some(Due { key: 7, since: 60, is_late: false }));
-    schedule.ended(7, Standing::Sound, 300);
-    assert!(schedule.first(1).is_some_and(|due| due > 300));
-    schedule.at_once(7, 310);
-    assert_eq!(schedule.next(1, 1_000), Some(Due { key: 7, since: 690, is_late: true }));
-}
-
-#[test]
 fn peers_come_and_go_while_their_probes_run() {
     let (old, new) = (timing(&[]), timing(&["interval=1s"]));
     let mut schedule = Schedule::default();
-    schedule.set(fresh(0..2, old), 0);
+    set(&mut schedule, fresh(0..2, old), 0);
     assert!(schedule.next(9, 0).is_some() && schedule.next(9, 0).is_some());
-    schedule.set([], 10);
+    set(&mut schedule, [], 10);
     assert!(schedule.is_empty());
     assert_eq!(schedule.running(), 2);
     // Back while its probe runs: it is not probed twice at a time.
-    schedule.set(fresh(0..1, new), 20);
+    set(&mut schedule, fresh(0..1, new), 20);
     assert_eq!(schedule.first(9), None);
     schedule.ended(0, Standing::Sound, 30);
     schedule.ended(1, Standing::Sound, 30);
@@ -143,7 +137,7 @@ fn peers_come_and_go_while_their_probes_run() {
     schedule.ended(0, Standing::Sound, 40);
     let due = schedule.first(9).unwrap();
     assert!(due <= 1_240, "by its new interval: {due}");
-    schedule.set(fresh(0..1, new), 50);
+    set(&mut schedule, fresh(0..1, new), 50);
     assert_eq!(schedule.first(9), Some(due), "what is known stays");
 }
 
@@ -177,7 +171,7 @@ proptest! {
         let check = Check::parse(&words.each_ref().map(String::as_str)).unwrap();
         let mut schedule = Schedule::default();
         let (start, rules) = (1_000_000, check.thresholds());
-        schedule.set(fresh(key..key.wrapping_add(1).max(key + u64::from(key < u64::MAX)), Timing::of(&check)), start);
+        set(&mut schedule, fresh(key..key.wrapping_add(1).max(key + u64::from(key < u64::MAX)), Timing::of(&check)), start);
         prop_assume!(!schedule.is_empty());
         let mut verdict = Verdict::new(1);
         let (mut now, died) = (start, start + dies);

@@ -40,6 +40,7 @@ fn zone(name: &str, upstreams: usize, servers: usize) -> ZoneSample {
         revision: 812,
         bytes: [("total", 5), ("used", 4), ("free", 3), ("reserved", 2), ("largest", 1)],
         no_room: 3,
+        checks_late: 2,
         state: Some(StateFile { lag_ms: 1_500, errors: 6 }),
         upstreams: (0..upstreams).map(upstream).collect(),
     }
