@@ -23,6 +23,7 @@ mod read;
 mod ready;
 mod report;
 mod servers;
+mod sources;
 mod wait;
 mod write;
 
@@ -186,6 +187,11 @@ fn task_of(
         Call::GetHost { ip } => Box::new(servers::Host::new(zone, ip)?),
         Call::Ready { require } => Box::new(Ready(Some(ready::ready(&[zone], &require)?))),
         Call::Export { .. } => Box::new(Ready(Some(export::export(&zone)?))),
+        Call::ListSources => Box::new(Ready(Some(sources::list(&zone)?))),
+        Call::GetSource { source } => Box::new(Ready(Some(sources::one(&zone, &source)?))),
+        Call::DecideSource { source, decision } => {
+            Box::new(sources::Decide::new(zone, &source, decision)?)
+        }
         Call::Import { prune, .. } => {
             let guard = Guard::of(r.header("If-Match"), r.header("If-None-Match"));
             guard.refuse()?;

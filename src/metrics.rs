@@ -7,9 +7,10 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use peerage_core::api::error::{Code, Problem};
-use peerage_core::metrics::{Build, Format, Page, StateFile, ZoneSample};
+use peerage_core::consul::status::Health;
+use peerage_core::metrics::{Build, Format, Page, SourceSample, StateFile, ZoneSample};
 use peerage_core::name::UpstreamName;
-use peerage_zone::{Cursor, Extent, Lead, Tallied, Tally, Worker};
+use peerage_zone::{Cursor, Extent, Lead, SeenSource, Tallied, Tally, Worker};
 
 use crate::admin::{self, answer, build};
 use crate::conf::Zone;
@@ -182,8 +183,20 @@ fn sample(zone: &Zone, memory: Memory) -> ZoneSample {
         checks_late: memory.zone.checks_late().load(Ordering::Relaxed),
         state: writes
             .then(|| StateFile { lag_ms: durable.lag(timer::now()), errors: durable.errors() }),
+        sources: zone.worker().map(sources).unwrap_or_default(),
         upstreams: Vec::new(),
     }
+}
+
+fn sources(worker: &Worker) -> Vec<SourceSample> {
+    let now = process::clock().msec;
+    let sample = |seen: SeenSource| SourceSample {
+        source: format!("consul/{}", seen.name),
+        up: seen.status.health == Health::Up,
+        age_ms: seen.status.age(now),
+        held: seen.held.map_or(0, |held| held.servers),
+    };
+    worker.sources().into_iter().map(sample).collect()
 }
 
 const BUILD: Build =

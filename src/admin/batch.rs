@@ -184,7 +184,7 @@ impl Batch {
             let at = seen.upstream.position(&ServerSel::Id(id));
             let shown = read::shown(&self.zone, &seen);
             let Some(line) = at.and_then(|at| shown.server(at)) else { continue };
-            if line.server.admin.state != AdminState::Up || line.limits.weight == 0 {
+            if line.server.wanted() != AdminState::Up || line.limits.weight == 0 {
                 continue;
             }
             let is_ready = write::is_ready(line.server, &line.limits, line.live, line.host);

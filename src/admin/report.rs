@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use peerage_core::api::error::Problem;
 use peerage_core::api::openapi;
+use peerage_core::api::source::SourceJson;
 use peerage_core::merge::Conflict;
 use peerage_core::name::UpstreamName;
 use peerage_core::time::iso;
@@ -35,6 +36,7 @@ struct Links {
     openapi: &'static str,
     ready: &'static str,
     servers: &'static str,
+    sources: &'static str,
     upstreams: &'static str,
     zones: &'static str,
 }
@@ -67,6 +69,7 @@ pub(super) fn root(main: &Main, bound: Option<&Rc<Zone>>) -> Answer {
             openapi: "openapi.json",
             ready: "ready",
             servers: "servers",
+            sources: "sources",
             upstreams: "upstreams",
             zones: "zones/{zone}",
         },
@@ -101,6 +104,7 @@ struct Report<'a> {
     fits: u64,
     no_room: u64,
     state: Option<State<'a>>,
+    sources: Vec<SourceJson>,
     /// Upstreams that no block names any more though one did.
     orphans: Vec<Orphan>,
     /// What the last load found changed on both sides.
@@ -186,6 +190,7 @@ pub(super) fn zone(zone: &Zone) -> Result<Answer, Problem> {
         fits: report.fits(),
         no_room: report.no_room,
         state,
+        sources: zone.worker().map(super::sources::all).unwrap_or_default(),
         orphans: orphans
             .into_iter()
             .map(|(upstream, at)| Orphan { upstream, since: iso(at) })

@@ -264,7 +264,7 @@ pub(super) fn is_ready(
     live: &Live,
     host: Option<&Admin>,
 ) -> bool {
-    host.is_none() && state::eligible(server.admin.state, limits, &live.facts)
+    host.is_none() && state::eligible(server.wanted(), limits, &live.facts)
 }
 
 /// Tells whether a peer of a server has passed its check since then, unix ms, if it has one.

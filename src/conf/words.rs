@@ -46,5 +46,8 @@ pub(crate) fn refused(directive: &str, error: &DeclareError) -> Refused {
         DeclareError::Value { word, error } => invalid(directive, word, format!("it {error}")),
         DeclareError::Unknown(word) => unknown(directive, word),
         DeclareError::Twice(word) => twice(directive, word),
+        DeclareError::Missing(name) => Refused::because(format!(
+            "parameter \"{name}\" is missing in \"{directive}\" directive"
+        )),
     }
 }

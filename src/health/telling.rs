@@ -15,7 +15,7 @@ pub(crate) fn relieved(of: &Relieved) -> Event {
     log!(Notice, "peer \"{address}\" of upstream \"{upstream}\" takes requests again");
     let by = match was {
         Bar::Ejected => OUTLIER,
-        Bar::Checking | Bar::Failed(_) | Bar::External => TTL,
+        Bar::Checking | Bar::Failed(_) | Bar::External | Bar::Source => TTL,
     };
     let turn = (of_health(Some(*was)), State::Up);
     Event::health(upstream, server, turn, by, &of_peer(server, address, ""))

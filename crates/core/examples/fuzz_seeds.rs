@@ -49,6 +49,10 @@ fn main() -> Result<()> {
     write(&dir, "answer", ANSWERS, |answer| (*answer).into())?;
     write(&dir, "door", DOORS, |text| (*text).into())?;
     write(&dir, "plus", PLUS, |text| (*text).into())?;
+    // What was known, and what is answered then.
+    let pair =
+        |(before, after): &(&str, &str)| [body_of(before), "\0", body_of(after)].concat().into();
+    write(&dir, "consul", CONSUL, pair)?;
 
     let (mut upstream, hosts) = (upstream(), hosts());
     let mut export = Vec::new();
@@ -85,6 +89,26 @@ fn main() -> Result<()> {
     write(&dir, "journal-story", &[1, 37, 91], story)?;
     write(&dir, "journal", &[lines], Clone::clone)
 }
+
+/// The body of a recorded answer.
+fn body_of(recorded: &str) -> &str {
+    recorded.split_once("\n\n").map_or(recorded, |(_, body)| body.trim_end())
+}
+
+macro_rules! recorded {
+    ($name:literal) => {
+        include_str!(concat!("../tests/data/consul/", $name, ".http"))
+    };
+}
+
+const CONSUL: &[(&str, &str)] = &[
+    (recorded!("registered"), recorded!("critical")),
+    (recorded!("registered"), recorded!("warning")),
+    (recorded!("registered"), recorded!("maintenance")),
+    (recorded!("registered"), recorded!("deregistered")),
+    (recorded!("registered"), recorded!("empty_restart")),
+    (recorded!("tagged"), recorded!("services")),
+];
 
 /// The name up to a dash is the target.
 fn write<T>(dir: &Path, name: &str, seeds: &[T], bytes: impl Fn(&T) -> Vec<u8>) -> Result<()> {

@@ -79,6 +79,7 @@ fn server(n: u32) -> Server {
         params: Params { weight: Some(3), ..Params::default() },
         admin,
         declared: None,
+        source: None,
         resolve: false,
         addrs: Vec::new(),
     }

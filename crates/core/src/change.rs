@@ -10,6 +10,7 @@
 pub(crate) mod admin;
 mod put;
 mod resolve;
+mod source;
 
 use std::net::IpAddr;
 
@@ -22,6 +23,7 @@ use crate::field::FieldError;
 use crate::merge::merge;
 use crate::name::UpstreamName;
 use crate::server::{AdminState, CONFIG, Origin, Server};
+use crate::source::Stated;
 use crate::upstream::{Defaults, ServerSel, Upstream};
 
 /// What alters what is declared or wanted of one upstream.
@@ -101,13 +103,33 @@ pub enum Change {
         /// Its addresses; an answer has at least one.
         ips: Vec<IpAddr>,
     },
+    /// The source, which is the context's origin, states its servers; creates the upstream where
+    /// absent. Those that it stated before and does not now vanish: they drain.
+    Source {
+        /// Its servers, one for each address.
+        servers: Vec<Stated>,
+    },
+    /// A load: servers of other sources than these, which the upstream follows, vanish.
+    Unfollow {
+        /// Sources that the upstream follows.
+        followed: Vec<Origin>,
+    },
+    /// Vanished servers are idle: they go, but for those that an operator has said something of.
+    Reap {
+        /// Ids of the servers.
+        idle: Vec<u64>,
+        /// The upstream goes too, where the context's origin made it, and no server is left.
+        retire: bool,
+    },
 }
 
 impl Change {
     /// Tells whether it creates what it is about: a 201.
     pub fn creates(&self, current: Option<&Upstream>) -> bool {
         match self {
-            Self::PutUpstream { .. } | Self::SetServers { .. } => current.is_none(),
+            Self::PutUpstream { .. } | Self::SetServers { .. } | Self::Source { .. } => {
+                current.is_none()
+            }
             Self::PutServer { sel, .. } => current.is_some_and(|c| c.find(sel).is_none()),
             _ => false,
         }
@@ -127,7 +149,10 @@ impl Change {
             | Self::ExpireTtl { .. }
             | Self::Declare(_)
             | Self::ExpireOrphan { .. }
-            | Self::Resolve { .. } => None,
+            | Self::Resolve { .. }
+            | Self::Source { .. }
+            | Self::Unfollow { .. }
+            | Self::Reap { .. } => None,
         }
     }
 }
@@ -346,6 +371,13 @@ pub fn apply(
         Change::Resolve { host, ips } => {
             Ok(current.map_or(Applied::Same, |current| resolve::resolve(current, host, ips)))
         }
+        Change::Source { servers } => source::state(current, name, servers, ctx),
+        Change::Unfollow { followed } => {
+            Ok(current.map_or(Applied::Same, |current| source::unfollow(current, followed, ctx)))
+        }
+        Change::Reap { idle, retire } => {
+            Ok(current.map_or(Applied::Same, |current| source::reap(current, idle, *retire, ctx)))
+        }
     }
 }
 
@@ -377,8 +409,9 @@ fn find(current: &Upstream, sel: &ServerSel) -> Result<usize, ChangeError> {
 
 fn delete_server(current: &Upstream, sel: &ServerSel) -> Result<Applied, ChangeError> {
     let at = find(current, sel)?;
-    let Server { addr, origin, .. } = &current.servers[at];
-    if !origin.is_own() {
+    let server = &current.servers[at];
+    let Server { addr, origin, .. } = server;
+    if !origin.is_own() && !server.is_vanished() {
         let (server, origin) = (addr.clone(), origin.clone());
         return Err(ChangeError::OwnedBySource { server, origin });
     }

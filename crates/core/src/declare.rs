@@ -56,6 +56,9 @@ pub enum DeclareError {
     /// A parameter twice.
     #[error("duplicate parameter \"{0}\"")]
     Twice(String),
+    /// A parameter that must be said.
+    #[error("parameter \"{0}\" is missing")]
+    Missing(&'static str),
     /// A value that does not fit; `word` is the whole `name=value`.
     #[error("invalid value \"{word}\": it {error}")]
     Value {

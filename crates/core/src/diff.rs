@@ -138,6 +138,8 @@ fn one_server(diff: &mut Vec<Entry>, at: &Path, sides: ((&Server, Limits), (&Ser
     admin(diff, &at.below("admin"), &was.admin, &is.admin);
     at.value(diff, "given", was.given.clone(), is.given.clone());
     at.value(diff, "origin", was.origin.to_string(), is.origin.to_string());
+    let words = |server: &Server| server.source.map(|said| said.words());
+    at.value(diff, "source", words(was), words(is));
 }
 
 fn own(server: &Server) -> Defaults {
@@ -225,6 +227,7 @@ mod tests {
             params: Params { weight, ..Params::default() },
             admin: Admin::default(),
             declared: None,
+            source: None,
             resolve: false,
             addrs: Vec::new(),
         }

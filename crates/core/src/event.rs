@@ -38,7 +38,7 @@ pub enum Kind {
     Health,
     /// A route.
     Route,
-    /// What a source says of a server: the addresses of its name.
+    /// What a source says of a server: the addresses of its name, its standing in a registry.
     Source,
     /// The state file.
     State,
@@ -235,6 +235,9 @@ pub fn of_change(before: Option<&Upstream>, after: Option<&Upstream>, actor: &Ac
             let (from, to) = (addresses(was), addresses(server));
             tell(Kind::Source, Some(server), from, to, "");
         }
+        if let Some((was, _)) = was.filter(|(was, _)| words(was) != words(server)) {
+            tell(Kind::Source, Some(server), words(was), words(server), "");
+        }
         let was = was.map_or(&up, |(was, _)| &was.admin);
         if is_told(was, &server.admin) {
             let (from, to) = (was.state.as_str(), server.admin.state.as_str());
@@ -308,6 +311,11 @@ fn parameters(upstream: &Upstream, server: &Server) -> Vec<String> {
     words
 }
 
+/// What its source says of a server; [`ABSENT`] where it has none.
+fn words(server: &Server) -> String {
+    server.source.map_or_else(absent, |said| said.words())
+}
+
 /// How many addresses a name has.
 fn addresses(server: &Server) -> String {
     format!("addresses={}", server.addrs.len())
@@ -355,6 +363,7 @@ mod tests {
             params,
             admin: Admin::default(),
             declared: None,
+            source: None,
             resolve: false,
             addrs: Vec::new(),
         }

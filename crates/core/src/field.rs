@@ -124,6 +124,12 @@ pub enum FieldError {
     /// Nothing to verify by.
     #[error("needs a \"ca\"")]
     NeedsCa,
+    /// No URL of a server that is asked over HTTP.
+    #[error("must be a URL like \"http://127.0.0.1:8500\"")]
+    Url,
+    /// No name of a source.
+    #[error("must be a name of letters, digits, \"-\", \"_\", \".\", at most 64")]
+    SourceName,
 }
 
 /// A weight.

@@ -192,6 +192,7 @@ mod tests {
             params: name.params,
             admin: Admin::default(),
             declared: None,
+            source: None,
             resolve: true,
             addrs: Vec::new(),
         };

@@ -150,6 +150,7 @@ fn first_contact(line: &DeclaredServer, ctx: &mut Context<'_>) -> Server {
         params: line.params.clone(),
         admin,
         declared: Some(line.declared()),
+        source: None,
         resolve: line.resolve,
         addrs: line.addrs.clone(),
     }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::addr::ServerAddr;
 use crate::field::{self, FieldError};
+use crate::source::Sourced;
 use crate::units::Secs;
 use crate::upstream::Defaults;
 
@@ -258,6 +259,8 @@ pub struct Server {
     pub admin: Admin,
     /// What the configuration said at the last accepted load; `None` = it does not name it.
     pub declared: Option<Declared>,
+    /// What its source says of it, where it is a source's.
+    pub source: Option<Sourced>,
     /// Whether it is a name that is resolved at run time.
     pub resolve: bool,
     /// The addresses of a name: of the last answer where it is resolved at run time, else of load.
@@ -280,7 +283,29 @@ impl Server {
 
     /// What holds for it in an upstream with `defaults`.
     pub fn limits(&self, defaults: &Defaults) -> Limits {
-        Limits::of(&self.params, defaults)
+        Limits::of(&self.params, &self.unsaid(defaults))
+    }
+
+    /// The same where nobody here says anything: its source, then its upstream.
+    pub(crate) fn unsaid(&self, defaults: &Defaults) -> Defaults {
+        let weight = self.source.and_then(|said| said.weight);
+        Defaults { weight: weight.or(defaults.weight), ..*defaults }
+    }
+
+    /// What is wanted of it: by the operator, and by its source, which may let it drain.
+    pub fn wanted(&self) -> AdminState {
+        let source = self.source.map_or(AdminState::Up, |said| said.wanted());
+        self.admin.state.max(source)
+    }
+
+    /// Whether its source names it no longer, and is believed.
+    pub fn is_vanished(&self) -> bool {
+        self.source.is_some_and(|said| said.vanished().is_some())
+    }
+
+    /// Whether an operator has said something of it that would be lost with it.
+    pub fn is_spoken_of(&self) -> bool {
+        self.admin.state != AdminState::Up || self.params != Params::default()
     }
 }
 

@@ -75,6 +75,8 @@ pub enum WhyCode {
     NotResolved,
     /// An outside checker says so.
     External,
+    /// Its source says that its checks fail.
+    SourceDown,
 }
 
 /// Why a server is in its state.
@@ -140,6 +142,7 @@ pub fn reason(
         (barred(WhyCode::Checking), WhyCode::Checking),
         (barred(WhyCode::CheckFailed), WhyCode::CheckFailed),
         (barred(WhyCode::External), WhyCode::External),
+        (barred(WhyCode::SourceDown), WhyCode::SourceDown),
         (facts.failed, WhyCode::MaxFails),
         (barred(WhyCode::Ejected), WhyCode::Ejected),
         (facts.full, WhyCode::MaxConns),
@@ -157,6 +160,7 @@ const fn why_barred(bar: Bar) -> WhyCode {
         Bar::Checking => WhyCode::Checking,
         Bar::Failed(_) => WhyCode::CheckFailed,
         Bar::External => WhyCode::External,
+        Bar::Source => WhyCode::SourceDown,
         Bar::Ejected => WhyCode::Ejected,
     }
 }
@@ -168,7 +172,7 @@ pub fn state(reason: Option<WhyCode>) -> State {
         WhyCode::HostDownBy | WhyCode::DownBy => State::Down,
         WhyCode::Draining => State::Draining,
         WhyCode::Checking => State::Checking,
-        WhyCode::CheckFailed | WhyCode::External => State::Unhealthy,
+        WhyCode::CheckFailed | WhyCode::External | WhyCode::SourceDown => State::Unhealthy,
         WhyCode::MaxFails | WhyCode::Ejected | WhyCode::MaxConns | WhyCode::NotResolved => {
             State::Unavail
         }
@@ -189,12 +193,21 @@ pub fn verdict(
     facts: &Facts,
 ) -> (State, Option<Why>) {
     let admin = &server.admin;
-    let code = reason(admin.state, host.map_or(AdminState::Up, |host| host.state), limits, facts);
+    let of_host = host.map_or(AdminState::Up, |host| host.state);
+    let held = server.source.is_some_and(|said| said.held).then_some(WhyCode::Held);
+    let code = reason(server.wanted(), of_host, limits, facts).or(held);
     let why = code.map(|code| {
         let text = match (code, host) {
             (WhyCode::HostDownBy, Some(host)) => actor("host taken down", host),
-            (WhyCode::Draining, Some(host)) if admin.state == AdminState::Up => {
+            (WhyCode::Draining, Some(host))
+                if admin.state == AdminState::Up && host.state == AdminState::Drain =>
+            {
                 actor("host set to drain", host)
+            }
+            (WhyCode::Draining, _) if admin.state == AdminState::Up => {
+                let vanished = server.is_vanished();
+                if vanished { "its source dropped it" } else { "in maintenance, says its source" }
+                    .to_owned()
             }
             (WhyCode::CheckFailed, _) => check_failed(facts),
             _ => text(code, &server.addr, admin, limits),
@@ -225,6 +238,7 @@ fn text(code: WhyCode, addr: &ServerAddr, admin: &Admin, limits: &Limits) -> Str
         WhyCode::SlowStart => format!("ramping up over slow_start={}", limits.slow_start),
         WhyCode::Held => "kept though its source dropped it".to_owned(),
         WhyCode::External => "an outside checker says so".to_owned(),
+        WhyCode::SourceDown => "its checks fail, says its source".to_owned(),
     }
 }
 
@@ -263,6 +277,7 @@ mod tests {
             params: Params::default(),
             admin,
             declared: None,
+            source: None,
             resolve: false,
             addrs: Vec::new(),
         }

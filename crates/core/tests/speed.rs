@@ -24,6 +24,7 @@ fn upstream(n: u64, servers: u64) -> Upstream {
             params: Params { weight: Some(3), ..Params::default() },
             admin: Admin::default(),
             declared: None,
+            source: None,
             resolve: false,
             addrs: Vec::new(),
         }

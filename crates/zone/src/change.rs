@@ -148,7 +148,7 @@ impl Worker {
             let server = stored.servers.get(place)?;
             Some(facts(self.region(), stored.part.method, &server.entries, env.clock))
         });
-        state::eligible(server.admin.state, limits, &shown.unwrap_or_default())
+        state::eligible(server.wanted(), limits, &shown.unwrap_or_default())
     }
 
     /// Adds the server that a change names.
@@ -198,7 +198,10 @@ fn concerned_server(change: &Change) -> Option<&peerage_core::upstream::ServerSe
         | Change::ExpireTtl { .. }
         | Change::Declare(_)
         | Change::ExpireOrphan { .. }
-        | Change::Resolve { .. } => None,
+        | Change::Resolve { .. }
+        | Change::Source { .. }
+        | Change::Unfollow { .. }
+        | Change::Reap { .. } => None,
     }
 }
 
@@ -208,6 +211,7 @@ pub(crate) fn is_privileged(change: &Change) -> bool {
         Change::Admin { .. }
         | Change::ExpireTtl { .. }
         | Change::ExpireOrphan { .. }
+        | Change::Reap { .. }
         | Change::DeleteServer { .. }
         | Change::DeleteUpstream { .. } => true,
         Change::PatchServer { body, .. } => {
@@ -229,7 +233,7 @@ pub(crate) fn created(
         Change::PutServer { sel: peerage_core::upstream::ServerSel::Addr(addr), .. } => {
             !has(before, addr) && has(after, addr)
         }
-        Change::PutUpstream { .. } | Change::SetServers { .. } => {
+        Change::PutUpstream { .. } | Change::SetServers { .. } | Change::Source { .. } => {
             before.is_none() && after.is_some()
         }
         _ => false,

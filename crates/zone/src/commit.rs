@@ -288,7 +288,10 @@ impl Zone {
         for plan in &batch.plans {
             let sketch = plan.next.as_ref().map(|next| &next.sketch);
             let (up, table) = match &plan.next {
-                Some(next) => self.build(room, plan, &next.sketch, next.uid, revision, retired)?,
+                Some(next) => {
+                    let at = (revision, batch.now);
+                    self.build(room, plan, &next.sketch, next.uid, at, retired)?
+                }
                 None => self.build_tomb(room, plan, revision, retired)?,
             };
             all.push(Built { up, table, plan, sketch });
@@ -358,7 +361,7 @@ impl Zone {
         plan: &Plan<'_>,
         sketch: &Sketch,
         uid: u32,
-        revision: u64,
+        (revision, now): (u64, u64),
         retired: &mut Retired,
     ) -> Result<(Up, Table), Unfit> {
         let region = *self.region();
@@ -404,6 +407,7 @@ impl Zone {
                 peer.fill(self.fresh_uid(), id, place, filled.weight);
                 peer.set_shut(entry.shut.0);
                 sketch.checkup.begin(peer);
+                health::begin_sourced(peer, entry.failing, now);
             }
             for (word, value) in words.iter().zip(filled.words()) {
                 set(word, value);
@@ -545,6 +549,9 @@ impl Zone {
             let entry = Entry::read(words);
             let Some(peer) = Peer::at(region, entry.peer) else { continue };
             let old = find(entry.peer);
+            if old.is_some() {
+                health::go_on_sourced(peer, new.failing, now);
+            }
             if entry.open && stays && old.is_none_or(|old| !old.open) {
                 set(peer.start(), now);
             }

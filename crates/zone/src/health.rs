@@ -135,6 +135,7 @@ fn look(peer: Peer, waits: bool, now: u64) -> Option<Bar> {
         Verdict::from_word(get(peer.verdict())),
         waits,
         External::from_word(get(peer.external())),
+        peer.is_critical(),
         Ejection::from_word(get(peer.ejection())),
         now,
     )
@@ -171,6 +172,28 @@ pub(crate) fn lapse(peer: Peer, now: u64) -> Option<Bar> {
     let ends = said.into_iter().chain([ejected]);
     let end = ends.filter(|end| (1..=now).contains(end)).max()?;
     look(peer, false, end - 1)
+}
+
+/// What its source says of a new peer, before that is published.
+pub(crate) fn begin_sourced(peer: Peer, failing: bool, now: u64) {
+    if failing {
+        peer.set_critical(true);
+        set(peer.downstart(), now.max(1));
+        flip(peer, BARRED, true);
+    }
+}
+
+/// What its source says of a peer that stays; the hint is set anew by who goes on.
+pub(crate) fn go_on_sourced(peer: Peer, failing: bool, now: u64) {
+    let failed = peer.set_critical(failing);
+    if failing && !failed {
+        // It may have been unavailable before.
+        let _ = peer.downstart().compare_exchange(0, now.max(1), Relaxed, Relaxed);
+    }
+    if failed && !failing {
+        // It comes back, and ramps up.
+        set(peer.start(), now);
+    }
 }
 
 /// What an outside checker says of a server holds for one more peer of it.

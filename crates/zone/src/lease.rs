@@ -6,7 +6,7 @@ use peerage_shm::AtomicU64;
 
 use crate::zone::Zone;
 
-/// Two words of a zone's root.
+/// Two words of a zone.
 #[derive(Clone, Copy)]
 pub struct Lease {
     owner: &'static AtomicU64,
@@ -17,6 +17,11 @@ impl Lease {
     /// The lease in these words of the root.
     pub(crate) fn new(zone: &Zone, owner: usize, until: usize) -> Self {
         Self { owner: zone.root(owner), until: zone.root(until) }
+    }
+
+    /// The lease in these words.
+    pub(crate) const fn on(owner: &'static AtomicU64, until: &'static AtomicU64) -> Self {
+        Self { owner, until }
     }
 
     /// Pid of the process whose duty it is, 0 = nobody's.

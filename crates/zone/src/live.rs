@@ -74,7 +74,7 @@ impl Worker {
             let eligible = peerage_core::state::eligible;
             !server.params.backup
                 && hosts.covering(server).is_none()
-                && eligible(server.admin.state, &limits, &live.facts)
+                && eligible(server.wanted(), &limits, &live.facts)
         });
         for (server, live) in servers.iter().zip(&mut live) {
             live.facts.backup_idle = server.params.backup && primary;

@@ -28,8 +28,8 @@ pub(crate) struct Taken {
     pub(crate) close: u64,
 }
 
-/// What the operator wants of a server, and of the host of one of its addresses: how far that is
-/// taken out, and when what is open then is closed, 0 = never.
+/// What the operator and its source want of a server, and the operator of the host of one of its
+/// addresses: how far that is taken out, and when what is open then is closed, 0 = never.
 pub(crate) fn wanted(server: &Server, host: Option<&Admin>) -> (Shut, u64) {
     let shut = |admin: &Admin| match admin.state {
         AdminState::Up => Shut::Open,
@@ -38,7 +38,8 @@ pub(crate) fn wanted(server: &Server, host: Option<&Admin>) -> (Shut, u64) {
     };
     let both = || [Some(&server.admin), host].into_iter().flatten();
     let close = both().filter_map(|admin| admin.close).min();
-    (both().map(shut).max().unwrap_or_default(), close.map_or(0, |at| at.max(1)))
+    let source = if server.wanted() == AdminState::Up { Shut::Open } else { Shut::Drain };
+    (both().map(shut).chain([source]).max().unwrap_or_default(), close.map_or(0, |at| at.max(1)))
 }
 
 impl Taken {

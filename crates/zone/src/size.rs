@@ -173,6 +173,7 @@ fn ten_servers() -> Option<Upstream> {
         params: Params::default(),
         admin: Admin::default(),
         declared: None,
+        source: None,
         resolve: false,
         addrs: Vec::new(),
     };

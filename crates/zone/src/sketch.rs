@@ -58,6 +58,8 @@ pub(crate) struct SketchEntry {
     pub(crate) revived: bool,
     /// Whether the server is taken out, and when its connections are closed then, 0 = never.
     pub(crate) shut: (Shut, u64),
+    /// Its source says that its checks fail.
+    pub(crate) failing: bool,
 }
 
 /// Whether an entry's peer exists.
@@ -175,13 +177,13 @@ impl Sketch {
             order,
             host: 0,
         };
-        let was_up = stored.is_none_or(|(before, _)| before.admin.state == AdminState::Up);
+        let was_up = stored.is_none_or(|(before, _)| before.wanted() == AdminState::Up);
         // Of a name, only the addresses on a host that is down are closed.
         let entry = |ip: Option<IpAddr>, old: Option<Entry>, new: NewPeer| {
             let host = ip.and_then(|ip| down.get(ip));
             let wanted = match host {
-                Some(host) if server.admin.state == AdminState::Up => host.state,
-                _ => server.admin.state,
+                Some(host) if server.wanted() == AdminState::Up => host.state,
+                _ => server.wanted(),
             };
             let up = wanted == AdminState::Up;
             let shut = shut::wanted(server, host);
@@ -201,6 +203,7 @@ impl Sketch {
                 server_id: server.id,
                 revived: !was_up && up,
                 shut,
+                failing: server.source.is_some_and(|said| said.failing),
             }
         };
         let sockets = sockets(server);

@@ -161,7 +161,7 @@ impl Worker {
         let limits =
             Limits { weight: entry.weight, max_conns: entry.max_conns, ..Limits::BUILT_IN };
         let mut sample = ServerSample {
-            state: state(reason(own.state, of_host, &limits, facts)),
+            state: state(reason(server.wanted(), of_host, &limits, facts)),
             admin_since: not_up.map(|admin| admin.since),
             active: 0,
             max_conns: entry.max_conns,

@@ -6,6 +6,7 @@ use peerage_shm::{Ref, Shared, Trace};
 
 use crate::address::Address;
 use crate::batch::settle;
+use crate::board::Board;
 use crate::hosts;
 use crate::layout::{Blob, Entry, Peer, Shut, Table, Up, get, granules, high, low, root, set};
 use crate::shut::wanted;
@@ -45,6 +46,9 @@ impl Trace for Reachable {
         let (shut, granules) = zone.shut_block();
         if granules != 0 {
             mark(shut, granules);
+        }
+        for board in zone.boards() {
+            mark(board.at, Board::GRANULES);
         }
         let (mut upstreams, mut servers, mut tables) = (0, 0, 0);
         let chains = (0..).map_while(|i| zone.bucket_at(i));

@@ -192,9 +192,9 @@ fn documented(world: &World, size: u64, slots: u64, connections: u64) -> u64 {
             let text = server.addr.to_string();
             let len = text.len() as u64;
             let (address, own) = match text.as_bytes()[0] {
-                b'u' => (112, 21 + len),
-                b'[' => (32, 43),
-                _ => (16, 29),
+                b'u' => (112, 22 + len),
+                b'[' => (32, 44),
+                _ => (16, 30),
             };
             let labels = server.params.labels.iter();
             let labels: usize = labels.map(|(key, value)| key.len() + value.len() + 2).sum();

@@ -1,7 +1,7 @@
 //! Requests as text, and the one text of what they ask for.
 
 use peerage_core::api::error::Problem;
-use peerage_core::api::route::{Call, Http, Routed, WriteMode, route};
+use peerage_core::api::route::{Call, Decision, Http, Routed, WriteMode, route};
 use peerage_core::body::VerbOpts;
 use peerage_core::upstream::ServerSel;
 
@@ -80,6 +80,15 @@ pub fn text(routed: &Routed) -> Option<String> {
             let names: Vec<&str> = require.iter().map(|name| name.as_str()).collect();
             (!names.is_empty()).then(|| say("require", &names.join(",")));
             ("GET", "ready".into())
+        }
+        Call::ListSources => ("GET", "sources".into()),
+        Call::GetSource { source } => ("GET", format!("sources/consul/{}", escaped(source))),
+        Call::DecideSource { source, decision } => {
+            let word = match decision {
+                Decision::Apply => "apply",
+                Decision::Discard => "discard",
+            };
+            ("POST", format!("sources/consul/{}/{word}", escaped(source)))
         }
     };
     routed.zone.iter().for_each(|zone| query.push(format!("zone={}", escaped(zone))));

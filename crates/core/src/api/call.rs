@@ -10,6 +10,15 @@ use crate::name::UpstreamName;
 use crate::server::AdminState;
 use crate::upstream::ServerSel;
 
+/// What an operator decides of the changes of a source that are held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// They are put in force.
+    Apply,
+    /// They are not, and nobody waits for that any more.
+    Discard,
+}
+
 /// What a request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Call {
@@ -150,6 +159,20 @@ pub enum Call {
         /// Upstreams that must exist.
         require: Vec<UpstreamName>,
     },
+    /// `GET v1/sources`
+    ListSources,
+    /// `GET v1/sources/consul/{source}`
+    GetSource {
+        /// Its name after the kind.
+        source: String,
+    },
+    /// `POST v1/sources/consul/{source}/apply`, `/discard`
+    DecideSource {
+        /// Its name after the kind.
+        source: String,
+        /// What becomes of what is held.
+        decision: Decision,
+    },
     /// `GET v1/zones/{zone}/export`
     Export {
         /// Its name.
@@ -173,6 +196,7 @@ impl Call {
             Self::ListUpstreams { .. } | Self::ListServers { .. } => None,
             Self::GetHost { .. } | Self::HostVerb(_) | Self::Batch => None,
             Self::Ready { .. } | Self::Export { .. } | Self::Import { .. } => None,
+            Self::ListSources | Self::GetSource { .. } | Self::DecideSource { .. } => None,
             Self::GetUpstream { upstream }
             | Self::PutUpstream { upstream }
             | Self::PatchUpstream { upstream }
@@ -204,6 +228,8 @@ impl Call {
                 | Self::GetHost { .. }
                 | Self::Ready { .. }
                 | Self::Export { .. }
+                | Self::ListSources
+                | Self::GetSource { .. }
         )
     }
 
@@ -222,7 +248,9 @@ impl Call {
 
     /// Tells whether it can say what it would change without changing it.
     pub fn can_be_dry(&self) -> bool {
-        self.is_write() && !matches!(self, Self::Flush { .. } | Self::Check { .. })
+        let never =
+            matches!(self, Self::Flush { .. } | Self::Check { .. } | Self::DecideSource { .. });
+        self.is_write() && !never
     }
 
     /// Tells whether its body is read.

@@ -67,6 +67,8 @@ codes! {
     ServerNotFound = "server-not-found", 404, "Server not found";
     /// No server is on the host.
     HostNotFound = "host-not-found", 404, "Host not found";
+    /// There is no such source.
+    SourceNotFound = "source-not-found", 404, "Source not found";
     /// The path has no such method here; `Allow` has those it has.
     MethodNotAllowed = "method-not-allowed", 405, "Method not allowed";
     /// The same address twice in an upstream.
@@ -85,6 +87,8 @@ codes! {
     NamedByBlock = "named-by-block", 409, "Named by the configuration";
     /// A source owns the server.
     OwnedBySource = "owned-by-source", 409, "Owned by a source";
+    /// The source has no change that is held.
+    NothingHeld = "nothing-held", 409, "Nothing is held";
     /// Events from there on are not kept any more.
     EventsGone = "events-gone", 410, "Events are gone";
     /// `If-Match` names another content.

@@ -149,6 +149,7 @@ mod tests {
             params: Params { labels: [("rack".into(), "a".into())].into(), ..Params::default() },
             admin: Admin { state: AdminState::Drain, ..Admin::default() },
             declared: None,
+            source: None,
             resolve: false,
             addrs: Vec::new(),
         }

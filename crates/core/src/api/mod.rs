@@ -17,3 +17,4 @@ pub mod query;
 pub mod render;
 pub mod route;
 pub mod site;
+pub mod source;

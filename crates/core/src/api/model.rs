@@ -72,7 +72,10 @@ pub fn change(call: Call, body: &[u8], mode: WriteMode) -> Result<Option<Change>
         | Call::Batch
         | Call::Ready { .. }
         | Call::Export { .. }
-        | Call::Import { .. } => return Ok(None),
+        | Call::Import { .. }
+        | Call::ListSources
+        | Call::GetSource { .. }
+        | Call::DecideSource { .. } => return Ok(None),
     }))
 }
 
@@ -252,7 +255,7 @@ fn server_at(at: &At<'_>, value: &Value, form: Form) -> Result<ServerBody, Probl
                     value => Field::Given(admin(at, value, form)?),
                 }
             }
-            "id" | "origin" | "state" | "why" | "active" | "upgraded" | "counters"
+            "id" | "origin" | "source" | "state" | "why" | "active" | "upgraded" | "counters"
             | "host_admin" | "eligible" => {}
             _ => return Err(at.unknown(key)),
         }

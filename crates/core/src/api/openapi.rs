@@ -36,6 +36,10 @@ pub const PATHS: &[(&str, &str)] = &[
     ("/v1/hosts/{ip}/drain", "POST"),
     ("/v1/hosts/{ip}/down", "POST"),
     ("/v1/batch", "POST"),
+    ("/v1/sources", READ),
+    ("/v1/sources/consul/{source}", READ),
+    ("/v1/sources/consul/{source}/apply", "POST"),
+    ("/v1/sources/consul/{source}/discard", "POST"),
 ];
 
 /// The methods of a path of [`PATHS`]; none of any other.

@@ -13,6 +13,7 @@ use crate::api::check::{CheckJson, OutlierJson};
 use crate::counters::Counters;
 use crate::name::UpstreamName;
 use crate::server::{Admin, AdminState, Limits, Params, Server};
+use crate::source::Sourced;
 use crate::state::{Live, State, Why, eligible, reason, state, verdict};
 use crate::template::Template;
 use crate::time::iso;
@@ -198,6 +199,8 @@ struct ServerJson<'a> {
     backup: bool,
     route: &'a str,
     labels: &'a std::collections::BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    source: Option<SourceJson>,
     host_admin: Option<AdminJson<'a>>,
     admin: AdminJson<'a>,
     state: State,
@@ -225,6 +228,7 @@ impl<'a> ServerJson<'a> {
             backup: *backup,
             route,
             labels,
+            source: server.source.map(|said| SourceJson::of(&said, &server.params)),
             host_admin: host.map(AdminJson::of),
             admin: AdminJson::of(&server.admin),
             state,
@@ -232,6 +236,39 @@ impl<'a> ServerJson<'a> {
             active: live.counters.active,
             upgraded: live.counters.upgraded,
             counters: &live.counters,
+        }
+    }
+}
+
+/// What a server's source says of it, and what holds here instead.
+#[derive(Serialize)]
+struct SourceJson {
+    weight: Option<u16>,
+    critical: bool,
+    standing: &'static str,
+    held: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
+    overridden: Vec<&'static str>,
+}
+
+impl SourceJson {
+    fn of(said: &Sourced, params: &Params) -> Self {
+        let Params { weight, max_conns, max_fails, fail_timeout, slow_start, .. } = params;
+        let overridden = [
+            ("weight", weight.is_some()),
+            ("max_conns", max_conns.is_some()),
+            ("max_fails", max_fails.is_some()),
+            ("fail_timeout", fail_timeout.is_some()),
+            ("slow_start", slow_start.is_some()),
+        ];
+        Self {
+            weight: said.weight,
+            critical: said.failing,
+            standing: said.standing.as_str(),
+            held: said.held,
+            since: said.vanished().map(iso),
+            overridden: overridden.iter().filter(|(_, is)| *is).map(|(name, _)| *name).collect(),
         }
     }
 }
@@ -298,7 +335,7 @@ impl<'a> UpstreamJson<'a> {
         let mut takes = 0;
         for line in (0..upstream.servers.len()).map_while(|at| shown.server(at)) {
             let Line { server, limits, live, host } = line;
-            let own = server.admin.state;
+            let own = server.wanted();
             let host = host.map_or(AdminState::Up, |host| host.state);
             takes += usize::from(eligible(own.max(host), &limits, &live.facts));
             counts.0[state(reason(own, host, &limits, &live.facts)) as usize] += 1;

@@ -4,7 +4,7 @@
 //! none is allowed 405, not covered by `write=operate` 403, then names, addresses and parameters
 //! 400. Nothing is looked up here.
 
-pub use crate::api::call::{Call, Routed};
+pub use crate::api::call::{Call, Decision, Routed};
 pub use crate::api::path::{Slashes, after_location};
 
 use std::net::IpAddr;
@@ -131,6 +131,9 @@ enum Place<'a> {
     Ready,
     Export(&'a str),
     Import(&'a str),
+    Sources,
+    Source(&'a str),
+    Decide(&'a str, Decision),
 }
 
 fn place<'a>(segments: &[&'a str]) -> Option<Place<'a>> {
@@ -156,6 +159,10 @@ fn place<'a>(segments: &[&'a str]) -> Option<Place<'a>> {
         ["ready"] => Place::Ready,
         ["zones", zone, "export"] => Place::Export(zone),
         ["zones", zone, "import"] => Place::Import(zone),
+        ["sources"] => Place::Sources,
+        ["sources", "consul", source] => Place::Source(source),
+        ["sources", "consul", source, "apply"] => Place::Decide(source, Decision::Apply),
+        ["sources", "consul", source, "discard"] => Place::Decide(source, Decision::Discard),
         _ => return None,
     })
 }
@@ -193,6 +200,10 @@ impl Place<'_> {
             Self::Ready => "/v1/ready",
             Self::Export(_) => "/v1/zones/{zone}/export",
             Self::Import(_) => "/v1/zones/{zone}/import",
+            Self::Sources => "/v1/sources",
+            Self::Source(_) => "/v1/sources/consul/{source}",
+            Self::Decide(_, Decision::Apply) => "/v1/sources/consul/{source}/apply",
+            Self::Decide(_, Decision::Discard) => "/v1/sources/consul/{source}/discard",
         }
     }
 }
@@ -274,6 +285,11 @@ fn call(place: Place<'_>, method: Http, query: &mut Query) -> Result<Call, Probl
         Place::Ready => Call::Ready { require: params::require(query)? },
         Place::Export(zone) => Call::Export { zone: zone.to_owned() },
         Place::Import(zone) => Call::Import { zone: zone.to_owned(), prune: params::prune(query)? },
+        Place::Sources => Call::ListSources,
+        Place::Source(source) => Call::GetSource { source: source.to_owned() },
+        Place::Decide(source, decision) => {
+            Call::DecideSource { source: source.to_owned(), decision }
+        }
     })
 }
 
@@ -351,6 +367,7 @@ mod tests {
                 .replace("{server}", "10.0.0.1:8080")
                 .replace("{zone}", "main")
                 .replace("{ip}", "10.0.0.1")
+                .replace("{source}", "dc1:web")
                 .replace("{upstream}", "app");
             for method in [Http::Get, Http::Put, Http::Patch, Http::Delete, Http::Post] {
                 let routed = route(method, path.as_bytes(), b"", WriteMode::On);
@@ -463,6 +480,10 @@ mod tests {
             (Post, "/v1/upstreams/a/servers/x/unhealthy", "ttl=5x", On, Code::BadValue, None),
             (Post, "/v1/upstreams/a/servers/x/healthy", "wait=5s", On, Code::BadParameter, None),
             (Post, "/v1/zones/main/flush", "", Operate, Code::NotPermitted, None),
+            (Post, "/v1/sources/consul/dc1:web/apply", "", Operate, Code::NotPermitted, None),
+            (Post, "/v1/sources/consul/dc1:web/apply", "dry_run=1", On, Code::BadParameter, None),
+            (Post, "/v1/sources/consul/dc1:web/undo", "", On, Code::PathNotFound, None),
+            (Get, "/v1/sources/redis/routes", "", On, Code::PathNotFound, None),
             (Put, "/v1/upstreams/app", "", Operate, Code::NotPermitted, None),
             (Delete, "/v1/upstreams/app/servers/x", "", Operate, Code::NotPermitted, None),
             (Patch, "/v1/upstreams/app", "", Operate, Code::NotPermitted, None),

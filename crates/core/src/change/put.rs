@@ -70,7 +70,11 @@ pub(super) fn set_servers(
 }
 
 /// The upstream that is stated, as it was before.
-fn stated(current: Option<&Upstream>, name: &UpstreamName, ctx: &Context<'_>) -> Upstream {
+pub(super) fn stated(
+    current: Option<&Upstream>,
+    name: &UpstreamName,
+    ctx: &Context<'_>,
+) -> Upstream {
     let mut next = match current {
         Some(current) => current.clone(),
         None => Upstream::new(name.clone(), ctx.origin.clone()),
@@ -96,7 +100,7 @@ pub(super) fn patch_upstream(
 
 /// What a body leaves out of the defaults of an upstream that no block names is what the keyed
 /// blocks say.
-fn settings(
+pub(super) fn settings(
     next: &mut Upstream,
     body: &UpstreamBody,
     whole: Whole,
@@ -323,6 +327,7 @@ fn create(
         admin: Admin::default(),
         declared,
         // A plain line's too, until the next load.
+        source: None,
         resolve: addr.is_name(),
         addrs: Vec::new(),
     };
@@ -342,7 +347,8 @@ fn restate(
     if body.given.is_some() {
         server.given.clone_from(&body.given);
     }
-    state_params(&mut server.params, body, defaults, whole, Known::Yes)?;
+    let unsaid = server.unsaid(defaults);
+    state_params(&mut server.params, body, &unsaid, whole, Known::Yes)?;
     server.admin = state_admin(&server.admin, &body.admin, whole, ctx)?;
     Ok(())
 }

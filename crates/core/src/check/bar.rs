@@ -15,6 +15,8 @@ pub enum Bar {
     Failed(Option<Reason>),
     /// An outside checker says so.
     External,
+    /// Its source says that its checks fail.
+    Source,
     /// Its requests failed too often in a row.
     Ejected,
 }
@@ -25,6 +27,7 @@ impl Bar {
         verdict: Verdict,
         waits: bool,
         external: External,
+        source_down: bool,
         ejection: Ejection,
         now: u64,
     ) -> Option<Self> {
@@ -34,6 +37,8 @@ impl Bar {
             Some(Self::Failed(verdict.reason()))
         } else if external.holds(now) == Some(Opinion::Unhealthy) {
             Some(Self::External)
+        } else if source_down {
+            Some(Self::Source)
         } else if ejection.until(now).is_some() {
             Some(Self::Ejected)
         } else {
@@ -46,7 +51,7 @@ impl Bar {
     pub fn holds_at_last(self, on_all_down: OnAllDown) -> bool {
         match self {
             Self::Checking => true,
-            Self::Failed(_) | Self::External => on_all_down == OnAllDown::Refuse,
+            Self::Failed(_) | Self::External | Self::Source => on_all_down == OnAllDown::Refuse,
             Self::Ejected => false,
         }
     }
@@ -57,7 +62,8 @@ impl Bar {
             Self::Checking => 0,
             Self::Failed(_) => 1,
             Self::External => 2,
-            Self::Ejected => 3,
+            Self::Source => 3,
+            Self::Ejected => 4,
         }
     }
 }
@@ -78,20 +84,21 @@ mod tests {
         let (none, out) =
             (Ejection::default(), Ejection::default().ejected(&Outlier::default(), 100));
         let table = [
-            (new, true, said, out, Some(Bar::Checking)),
-            (failed, true, said, out, Some(Bar::Failed(Some(Reason::Reset)))),
-            (failed, false, well, none, Some(Bar::Failed(Some(Reason::Reset)))),
-            (new, false, said, out, Some(Bar::External)),
-            (new, false, well, out, Some(Bar::Ejected)),
-            (new, false, silent, none, None),
+            (new, true, said, true, out, Some(Bar::Checking)),
+            (failed, true, said, true, out, Some(Bar::Failed(Some(Reason::Reset)))),
+            (failed, false, well, false, none, Some(Bar::Failed(Some(Reason::Reset)))),
+            (new, false, said, true, out, Some(Bar::External)),
+            (new, false, well, true, out, Some(Bar::Source)),
+            (new, false, well, false, out, Some(Bar::Ejected)),
+            (new, false, silent, false, none, None),
         ];
-        for (verdict, waits, external, ejection, bar) in table {
-            assert_eq!(Bar::of(verdict, waits, external, ejection, 105), bar);
+        for (verdict, waits, external, source, ejection, bar) in table {
+            assert_eq!(Bar::of(verdict, waits, external, source, ejection, 105), bar);
         }
-        assert_eq!(Bar::of(new, false, said, none, 110), None);
+        assert_eq!(Bar::of(new, false, said, false, none, 110), None);
         let out_until = 100 + 30_000;
-        assert_eq!(Bar::of(new, false, silent, out, out_until - 1), Some(Bar::Ejected));
-        assert_eq!(Bar::of(new, false, silent, out, out_until), None);
+        assert_eq!(Bar::of(new, false, silent, false, out, out_until - 1), Some(Bar::Ejected));
+        assert_eq!(Bar::of(new, false, silent, false, out, out_until), None);
     }
 
     #[test]
@@ -101,6 +108,7 @@ mod tests {
             (Bar::Checking, true, true),
             (Bar::Failed(None), false, true),
             (Bar::External, false, true),
+            (Bar::Source, false, true),
             (Bar::Ejected, false, false),
         ] {
             assert_eq!((bar.holds_at_last(Use), bar.holds_at_last(Refuse)), (on_use, on_refuse));

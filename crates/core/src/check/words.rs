@@ -21,7 +21,7 @@ pub(super) const ERRORS: FieldError =
 pub(super) const SHARE: FieldError = FieldError::Between { min: 1, max: 100 };
 
 /// Reads words, each once; `set` tells whether there is such a parameter.
-pub(super) fn each(
+pub(crate) fn each(
     words: &[&str],
     mut set: impl FnMut(&str, Option<&str>) -> Result<bool, FieldError>,
 ) -> Result<(), DeclareError> {

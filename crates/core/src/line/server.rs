@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::is_default;
 use crate::addr::ServerAddr;
 use crate::server::{Admin, AdminState, Declared, Origin, Params, Server};
+use crate::source::{Sourced, Standing};
 use crate::units::Secs;
 
 /// A server, whole. Times are unix ms.
@@ -41,6 +42,8 @@ pub(crate) struct ServerLine<'a> {
     admin: Option<AdminLine<'a>>,
     #[serde(default, skip_serializing_if = "Option::is_none", borrow)]
     declared: Option<DeclaredLine<'a>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<SourceLine>,
     #[serde(default, skip_serializing_if = "is_default")]
     resolve: bool,
     #[serde(default, skip_serializing_if = "no_addrs")]
@@ -86,6 +89,46 @@ struct AdminLine<'a> {
     from: Cow<'a, str>,
 }
 
+/// What a source says of a server.
+#[derive(Default, Serialize, Deserialize)]
+struct SourceLine {
+    #[serde(default, skip_serializing_if = "is_default")]
+    identity: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    weight: Option<u16>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    critical: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    maintenance: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    vanished: Option<u64>,
+    #[serde(default, skip_serializing_if = "is_default")]
+    held: bool,
+}
+
+impl SourceLine {
+    fn of(said: &Sourced) -> Self {
+        Self {
+            identity: said.identity,
+            weight: said.weight,
+            critical: said.failing,
+            maintenance: said.standing == Standing::Maintenance,
+            vanished: said.vanished(),
+            held: said.held,
+        }
+    }
+
+    fn into_sourced(self) -> Sourced {
+        let standing = match self.vanished {
+            Some(since) => Standing::Vanished { since },
+            None if self.maintenance => Standing::Maintenance,
+            None => Standing::Named,
+        };
+        let Self { identity, weight, critical, held, .. } = self;
+        Sourced { identity, weight, failing: critical, standing, held }
+    }
+}
+
 impl<'a> ServerLine<'a> {
     pub(crate) fn of(server: &'a Server) -> Self {
         let params = &server.params;
@@ -115,6 +158,7 @@ impl<'a> ServerLine<'a> {
             labels: Cow::Borrowed(&params.labels),
             admin,
             declared: server.declared.as_ref().map(DeclaredLine::of),
+            source: server.source.as_ref().map(SourceLine::of),
             resolve: server.resolve,
             addrs: Cow::Borrowed(&server.addrs),
         }
@@ -150,6 +194,7 @@ impl<'a> ServerLine<'a> {
             params,
             admin: admin.unwrap_or_default(),
             declared: self.declared.map(DeclaredLine::into_declared).transpose()?,
+            source: self.source.map(SourceLine::into_sourced),
             resolve: self.resolve,
             addrs: self.addrs.into_owned(),
         };

@@ -1,6 +1,6 @@
 //! The families of metrics: names, help, and where the values come from, in this one place.
 
-use super::sample::{ServerSample, UpstreamSample, ZoneSample};
+use super::sample::{ServerSample, SourceSample, UpstreamSample, ZoneSample};
 
 /// What kind of metric a family is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,7 @@ pub(super) enum Of {
     Upstream(fn(&UpstreamSample) -> Value),
     Times,
     Zone(fn(&ZoneSample) -> Option<Value>),
+    Source(fn(&SourceSample) -> Option<Value>),
     Bytes,
     Build,
 }
@@ -73,6 +74,7 @@ impl Family {
                 &["zone", "upstream", "server"]
             }
             Of::Upstream(_) | Of::Times => &["zone", "upstream"],
+            Of::Source(_) => &["zone", "source"],
             Of::Zone(_) | Of::Bytes => &["zone"],
             Of::Build => &[],
         };
@@ -152,6 +154,22 @@ pub static FAMILIES: &[Family] = &[
         "peerage_checks_late",
         "Probes that began later than their interval says.",
         Of::Zone(|zone| Some(Value::Int(zone.checks_late))),
+    ),
+    gauge(
+        "peerage_source_up",
+        "1 where the last read of the source was answered, 0 where it is stale.",
+        Of::Source(|source| Some(Value::Int(source.up.into()))),
+    ),
+    gauge(
+        "peerage_source_age_seconds",
+        "How old what a source said last is that is stale, 0 where it is not.",
+        Of::Source(|source| source.age_ms.map(Value::Millis)),
+    )
+    .unit("seconds"),
+    gauge(
+        "peerage_source_held",
+        "Those that are kept though their source names them no longer.",
+        Of::Source(|source| Some(Value::Int(source.held.into()))),
     ),
     gauge(
         "peerage_upstream_eligible",

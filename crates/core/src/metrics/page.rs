@@ -16,11 +16,12 @@ pub struct Page {
     at: Place,
 }
 
-/// What comes next: a server of an upstream of a zone, in a family.
+/// What comes next: a source, or a server of an upstream, of a zone, in a family.
 #[derive(Clone, Copy, Default)]
 struct Place {
     family: usize,
     zone: usize,
+    source: usize,
     upstream: usize,
     server: usize,
     /// The family has said what it is.
@@ -76,6 +77,20 @@ impl Page {
             return false;
         }
         let Some(zone) = self.zones.get(self.at.zone) else { return false };
+        if let Of::Source(read) = family.of {
+            let sources = zone.sources.iter().skip(self.at.source).take(PIECE);
+            for source in sources {
+                if let Some(value) = read(source) {
+                    let line = line(out, family).label("zone", &zone.zone);
+                    line.label("source", &source.source).value(value);
+                }
+                self.at.source += 1;
+            }
+            if self.at.source == zone.sources.len() {
+                self.at = Place { zone: self.at.zone + 1, source: 0, ..self.at };
+            }
+            return true;
+        }
         if of_zone(out, family, zone) {
             self.at.zone += 1;
             return true;
@@ -167,7 +182,7 @@ fn of_server(out: &mut Vec<u8>, family: &Family, labels: &[u8], shown: &Shown<'_
                 line(out, family).labels(labels).label("result", result).value(Value::Int(count));
             }
         }
-        Of::Upstream(_) | Of::Times | Of::Zone(_) | Of::Bytes | Of::Build => {}
+        Of::Upstream(_) | Of::Times | Of::Zone(_) | Of::Source(_) | Of::Bytes | Of::Build => {}
     }
 }
 

@@ -29,8 +29,23 @@ pub struct ZoneSample {
     pub checks_late: u64,
     /// The state file, where this nginx writes one.
     pub state: Option<StateFile>,
+    /// Sources of its servers.
+    pub sources: Vec<SourceSample>,
     /// Its upstreams.
     pub upstreams: Vec<UpstreamSample>,
+}
+
+/// A source of servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SourceSample {
+    /// Its name with its kind: `consul/dc1:web`.
+    pub source: String,
+    /// Its last read was answered.
+    pub up: bool,
+    /// How old what it said last is, ms; `None`: it said nothing yet.
+    pub age_ms: Option<u64>,
+    /// Servers that are kept though it names them no longer.
+    pub held: u32,
 }
 
 /// How it goes with the state file.

@@ -169,6 +169,7 @@ mod tests {
             params: Params { weight: Some(5), ..Params::default() },
             admin: Admin { state, reason: "deploy".into(), ..Admin::default() },
             declared: None,
+            source: None,
             resolve: false,
             addrs: Vec::new(),
         });

@@ -99,7 +99,7 @@ pub fn peer(out: &mut Vec<u8>, peer: &Peer<'_>) {
     let Peer { server, limits, address, live, host } = peer;
     let counters = &live.counters;
     let host = host.map_or(AdminState::Up, |host| host.state);
-    let state = state(reason(server.admin.state, host, limits, &live.facts));
+    let state = state(reason(server.wanted(), host, limits, &live.facts));
     let addr = server.addr.to_string();
     let mut object = Object::open(out, &Fields::All);
     object.member("id", &server.id);
@@ -146,6 +146,7 @@ mod tests {
             params: Params { backup: true, ..Params::default() },
             admin: Admin { state, ..Admin::default() },
             declared: None,
+            source: None,
             resolve: false,
             addrs: Vec::new(),
         }

@@ -15,6 +15,7 @@ use peerage_core::declare::{DeclaredServer, DeclaredUpstream};
 use peerage_core::merge::{Conflict, merge};
 use peerage_core::name::UpstreamName;
 use peerage_core::server::{Admin, AdminState, Declared, Origin, Params, Server};
+use peerage_core::source::{Sourced, Standing};
 use peerage_core::state::Live;
 use peerage_core::template::Template;
 use peerage_core::texts::Texts;
@@ -35,6 +36,8 @@ pub struct World {
     pub failed: Vec<ServerAddr>,
     /// How often something changed.
     pub revision: u64,
+    /// Who brings what is new.
+    pub origin: Origin,
 }
 
 pub fn app() -> UpstreamName {
@@ -57,6 +60,7 @@ impl World {
             resolves: false,
             failed: Vec::new(),
             revision: 0,
+            origin: Origin::Api,
         }
     }
 
@@ -84,7 +88,7 @@ impl World {
             actor: Actor::new(&self.by, "10.1.1.1"),
             fresh_id: &mut fresh,
             eligible: &eligible,
-            origin: Origin::Api,
+            origin: self.origin.clone(),
             named_by_block: self.named_by_block,
             keyed: self.keyed,
             resolves: self.resolves,
@@ -280,6 +284,24 @@ pub fn any_declared() -> impl Strategy<Value = Declared> {
     (any_params(), any_state()).prop_map(|(params, admin)| Declared { params, admin })
 }
 
+pub fn any_sourced() -> impl Strategy<Value = Sourced> {
+    let standing = prop_oneof![
+        Just(Standing::Named),
+        Just(Standing::Maintenance),
+        any::<u64>().prop_map(|since| Standing::Vanished { since }),
+    ];
+    let flags = (any::<bool>(), any::<bool>());
+    (any::<u32>(), any::<Option<u16>>(), standing, flags).prop_map(
+        |(identity, weight, standing, (failing, held))| Sourced {
+            identity,
+            weight,
+            failing,
+            standing,
+            held,
+        },
+    )
+}
+
 pub fn any_server() -> impl Strategy<Value = Server> {
     let declared = prop::option::of(any_declared());
     let origin = prop_oneof![
@@ -289,8 +311,9 @@ pub fn any_server() -> impl Strategy<Value = Server> {
     ];
     let given = any::<bool>();
     let addrs = (any::<bool>(), prop::collection::vec(any::<([u8; 4], u16)>(), 0..3));
-    (any_addr(), any_params(), any_admin(), declared, origin, given, addrs).prop_map(
-        |(addr, params, admin, declared, origin, given, (resolve, addrs))| {
+    let said = prop::option::of(any_sourced());
+    (any_addr(), any_params(), any_admin(), declared, (origin, said), given, addrs).prop_map(
+        |(addr, params, admin, declared, (origin, said), given, (resolve, addrs))| {
             let own = if declared.is_some() { Origin::Config } else { Origin::Api };
             // The same address in another way.
             let given = given.then(|| match &addr {
@@ -300,7 +323,8 @@ pub fn any_server() -> impl Strategy<Value = Server> {
             let given = given.filter(|text| *text != addr.to_string());
             let addrs = addrs.into_iter().map(|(ip, port)| (ip, port).into()).collect();
             let origin = origin.unwrap_or(own);
-            Server { id: 0, addr, given, origin, params, admin, declared, resolve, addrs }
+            let source = said.filter(|_| !origin.is_own());
+            Server { id: 0, addr, given, origin, params, admin, declared, source, resolve, addrs }
         },
     )
 }

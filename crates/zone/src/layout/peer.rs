@@ -21,7 +21,7 @@ pub(crate) enum Shut {
 
 impl Shut {
     const fn from_bits(bits: u32) -> Self {
-        match bits {
+        match bits & !CRITICAL {
             0 => Self::Open,
             1 => Self::Drain,
             2 => Self::Down,
@@ -29,6 +29,9 @@ impl Shut {
         }
     }
 }
+
+/// Among the bits above a peer's number: its source says that its checks fail.
+const CRITICAL: u32 = 4;
 
 /// A peer: what lives on while tables change.
 #[derive(Clone, Copy)]
@@ -49,7 +52,7 @@ impl Peer {
     const PASSIVE: usize = 3;
     const ADDRESS: usize = 4;
     const ID: usize = 5;
-    /// Its number, and above it whether it is shut, see [`Shut`].
+    /// Its number, and above it whether it is shut, see [`Shut`], and [`CRITICAL`].
     const UID: usize = 6;
     /// From here on nothing but what was counted or shown.
     const SHOWN: usize = Self::VERDICT;
@@ -155,7 +158,8 @@ impl Peer {
     }
     /// Says that it is taken out, or not. Under the lock, or before it is published.
     pub(crate) fn set_shut(self, shut: Shut) {
-        set(&self.w[Self::UID], pack(shut as u32, self.uid()));
+        let critical = high(get(&self.w[Self::UID])) & CRITICAL;
+        set(&self.w[Self::UID], pack(shut as u32 | critical, self.uid()));
     }
     /// Says that no table names the peer of that number any more, by anybody who knows.
     pub(crate) fn set_gone(self, uid: u32) {
@@ -249,6 +253,19 @@ impl Peer {
     #[inline]
     pub(crate) fn external(self) -> &'static AtomicU64 {
         &self.w[Self::EXTERNAL]
+    }
+    /// Whether its source says that its checks fail, as the table's record says it too.
+    #[inline]
+    pub(crate) fn is_critical(self) -> bool {
+        high(get(&self.w[Self::UID])) & CRITICAL != 0
+    }
+    /// Says that, or not; what it was. Under the lock, or before it is published.
+    pub(crate) fn set_critical(self, critical: bool) -> bool {
+        let was = self.is_critical();
+        let flag = if critical { CRITICAL } else { 0 };
+        let shut = high(get(&self.w[Self::UID])) & !CRITICAL;
+        set(&self.w[Self::UID], pack(shut | flag, self.uid()));
+        was
     }
     /// Errors of requests, see [`peerage_core::check::ejection`]. Moved by requests.
     #[inline]

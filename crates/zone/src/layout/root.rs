@@ -111,6 +111,8 @@ words! {
     CHECKS
     /// Probes that began late, or not at all.
     CHECKS_LATE
+    /// The first board of a source. Under the lock; its store publishes.
+    SOURCES
 }
 
 /// Who probes each part of the peers: pid, and above it until when that holds, see `shards`.

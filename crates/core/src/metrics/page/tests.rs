@@ -1,7 +1,7 @@
 //! Pages whole, and in pieces.
 
 use super::*;
-use crate::metrics::{ProbeCount, ServerSample, StateFile};
+use crate::metrics::{ProbeCount, ServerSample, SourceSample, StateFile};
 
 const BUILD: Build = Build { version: "0.1.0", build: "abc", nginx: "1.22.1" };
 
@@ -20,6 +20,11 @@ fn server() -> ServerSample {
         sent: 500,
         received: 9000,
     }
+}
+
+fn source(i: usize) -> SourceSample {
+    let source = format!("consul/dc1:app-{i}");
+    SourceSample { source, up: false, age_ms: Some(12_500), held: 3 }
 }
 
 fn zone(name: &str, upstreams: usize, servers: usize) -> ZoneSample {
@@ -42,6 +47,7 @@ fn zone(name: &str, upstreams: usize, servers: usize) -> ZoneSample {
         no_room: 3,
         checks_late: 2,
         state: Some(StateFile { lag_ms: 1_500, errors: 6 }),
+        sources: (0..upstreams).map(source).collect(),
         upstreams: (0..upstreams).map(upstream).collect(),
     }
 }
@@ -95,6 +101,10 @@ fn a_page_says_everything_once_with_its_names() {
         of("peerage_upstream_server_admin_since_seconds"),
         [format!("{server}}} 1795986307.250")]
     );
+    let source = r#"{zone="main",source="consul/dc1:app-0"}"#;
+    assert_eq!(of("peerage_source_up"), [format!("{source} 0")]);
+    assert_eq!(of("peerage_source_age_seconds"), [format!("{source} 12.500")]);
+    assert_eq!(of("peerage_source_held"), [format!("{source} 3")]);
     assert_eq!(of("# TYPE peerage_upstream_server_sent_bytes"), ["_total counter"]);
     assert_eq!(of("# UNIT"), [""; 0]);
     assert_eq!(of("# EOF"), [""; 0]);
@@ -152,12 +162,14 @@ fn families_stand_together_over_zones_and_pieces() {
 fn what_a_zone_does_not_have_is_left_out() {
     let mut zone = zone("main", 1, 0);
     zone.state = None;
+    zone.sources = vec![SourceSample { age_ms: None, ..source(0) }];
     let sample = ServerSample { admin_since: None, selected: 0, checks: None, ..server() };
     zone.upstreams[0].push("10.0.0.1:1", sample, []);
     let text = page(Format::Text, true, vec![zone]);
     for name in [
         "state_lag_seconds",
         "state_errors_total",
+        "source_age",
         "server_admin_since",
         "server_selected",
         "health_checks",
