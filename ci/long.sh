@@ -2,7 +2,7 @@
 # The cases at full size (hours of load, hundreds of killed workers): what ci/test.sh runs short.
 #
 #   ci/long.sh [STORY ...]     all stories of tests/, then fuzzing, schemathesis, a newer nginx, ASan,
-#                              torture; or these
+#                              torture, how soon failures are known; or these
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,6 +10,7 @@ export PEERAGE_LONG=1 PEERAGE_PACKAGES="valgrind python3 python3-venv g++ strace
 . ci/prepare.sh
 ci/build.sh --faults
 ci/promtool.sh --tools
+PEERAGE_CONSUL=$(ci/consul.sh | tail -n 1) && export PEERAGE_CONSUL || unset PEERAGE_CONSUL
 
 stories=("$@")
 if [ $# = 0 ]; then
@@ -31,4 +32,5 @@ if [ $# = 0 ]; then
     for seed in 1 2 3; do
         ci/torture.sh 600 "$seed"
     done
+    env -u PEERAGE_LONG ci/bench.sh checks
 fi

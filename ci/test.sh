@@ -31,6 +31,8 @@ export PEERAGE_PACKAGES="valgrind python3 python3-venv g++ strace"
 
 # The stories wait for processes more than they compute: two at a time.
 stories() {
+    # Without a real Consul they have the fake alone, and say so.
+    PEERAGE_CONSUL=$(ci/consul.sh | tail -n 1) && export PEERAGE_CONSUL || unset PEERAGE_CONSUL
     cargo test -p peerage --tests -- --test-threads=2
 }
 

@@ -5,6 +5,8 @@
 
 pub(crate) mod api;
 pub(crate) mod block;
+pub(crate) mod check;
+pub(crate) mod consul;
 pub(crate) mod content;
 pub(crate) mod door;
 pub(crate) mod log;
@@ -20,6 +22,7 @@ use peerage_core::declare::DeclaredUpstream;
 
 pub(crate) use api::Api;
 pub(crate) use block::{Block, finish as finish_block};
+pub(crate) use consul::Consul;
 pub(crate) use content::Content;
 pub(crate) use door::Door;
 pub(crate) use metrics::Metrics;
@@ -41,6 +44,7 @@ pub(crate) struct Main {
     named: RefCell<BTreeMap<String, Rc<Block>>>,
     apis: RefCell<Vec<Rc<Api>>>,
     doors: RefCell<Vec<Rc<Door>>>,
+    consuls: RefCell<Vec<Rc<Consul>>>,
     log: OnceCell<Rc<File>>,
     resolver: OnceCell<Resolver>,
     _counted: Counted,
@@ -184,6 +188,7 @@ pub(crate) fn finish(cf: &Conf<'_>) -> Result<(), ()> {
             return Err(());
         }
     }
+    consul::finish(cf, main)?;
     for api in main.apis.borrow().iter() {
         api.resolve(cf)?;
     }

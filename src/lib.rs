@@ -11,6 +11,7 @@ mod admin;
 mod audit;
 mod balancer;
 mod conf;
+mod consul;
 #[expect(unsafe_code, reason = "the fence: nginx is C")]
 mod ffi;
 mod health;

@@ -1,6 +1,7 @@
 //! A process at work: its places in the zones, the half-second round, wake-ups.
 
 mod names;
+mod place;
 pub(crate) mod state;
 mod untold;
 
@@ -11,13 +12,13 @@ use std::rc::Rc;
 
 use peerage_core::declare::DeclaredUpstream;
 use peerage_core::event::Event;
-use peerage_zone::{Closing, Worker};
+use peerage_zone::Worker;
 
-use self::names::{Names, Occasion};
-use self::state::{Keeper, Pace};
-use self::untold::Untold;
-use crate::conf::zone::{Flush, Orphans};
+use self::names::Occasion;
+use self::place::Place;
+use crate::conf::zone::Flush;
 use crate::conf::{Main, Zone};
+use crate::consul::Terms;
 use crate::ffi::cycle::Cycle;
 use crate::ffi::global::Global;
 use crate::ffi::process;
@@ -25,8 +26,8 @@ use crate::ffi::resolve::Resolver;
 #[cfg(ngx_feature = "http_ssl")]
 use crate::ffi::session;
 use crate::ffi::timer::{self, Kind, Timer};
-use crate::ffi::{connections, task, wake};
-use crate::health::{Bounds, Prober, telling};
+use crate::ffi::{task, wake};
+use crate::health::{Bounds, telling};
 use crate::{audit, net, zone};
 
 /// How often a process looks for others that died.
@@ -43,78 +44,13 @@ struct State {
     running: Cell<bool>,
 }
 
-struct Place {
-    name: String,
-    worker: &'static Worker,
-    keeper: Option<Keeper>,
-    names: Names,
-    prober: Prober,
-    orphans: Orphans,
-    closing: RefCell<Closing>,
-    untold: Untold,
-    /// When connections were closed last, monotonic ms.
-    closed: Cell<u64>,
-}
-
-impl Place {
-    /// Closes connections to servers that were taken out.
-    fn close(&self) {
-        let now = process::clock().msec;
-        let due = self.closing.borrow_mut().look(self.worker, now, &connections::idle_upstreams);
-        if due.has_idle() {
-            connections::close_idle(&due);
-        }
-        if due.has_requests() {
-            connections::end(self.worker, &due);
-        }
-        if due.has_idle() || due.has_requests() {
-            self.closed.set(timer::now());
-        }
-    }
-
-    /// The same when something has changed, unless that was a moment ago: it walks over all
-    /// connections, and there may be many changes.
-    fn close_now(&self) {
-        if timer::now().saturating_sub(self.closed.get()) >= ROUND / 2 {
-            self.close();
-        }
-    }
-
-    /// Looks for peers whose time out is over; tells whether there was anything to tell.
-    fn relieve(&self) -> bool {
-        let relieved = self.worker.relieve(&process::clock());
-        self.untold.push(relieved.iter().map(telling::relieved));
-        self.untold.tell()
-    }
-
-    /// Ends what is due; tells whether anything was.
-    fn expire(&self) -> bool {
-        let clock = process::clock();
-        let ttl = self.worker.expire(&clock);
-        for upstream in &ttl {
-            log!(Notice, "time of an admin state is over in upstream \"{upstream}\"");
-        }
-        let since = match self.orphans {
-            // What an old configuration said of orphans holds no more.
-            _ if process::exiting() => None,
-            Orphans::After(ms) => Some(clock.msec.saturating_sub(ms)),
-            Orphans::Off => Some(clock.msec),
-            Orphans::Forever => None,
-        };
-        let gone = since.map(|since| self.worker.expire_orphans(since, &clock)).unwrap_or_default();
-        for upstream in &gone {
-            log!(Notice, "upstream \"{upstream}\", which no block names any more, is removed");
-        }
-        !(ttl.is_empty() && gone.is_empty())
-    }
-}
-
 struct Pending {
     zone: Rc<Zone>,
     /// What the configuration declares.
     declared: Vec<DeclaredUpstream>,
     resolver: Option<Resolver>,
     bounds: Bounds,
+    terms: Rc<Terms>,
 }
 
 static STATE: Global<State> = Global::new(State {
@@ -139,7 +75,8 @@ pub(crate) fn begin(main: &Main, cycle: Cycle<'_>) {
     let bounds = Bounds { workers: cycle.workers(), connections };
     for zone in main.zones() {
         let declared = main.declared(&zone);
-        let pending = Pending { zone, declared, resolver: main.resolver().cloned(), bounds };
+        let (resolver, terms) = (main.resolver().cloned(), Terms::new(main, &zone));
+        let pending = Pending { zone, declared, resolver, bounds, terms };
         if !join(&pending) {
             state.pending.borrow_mut().push(pending);
         }
@@ -164,7 +101,8 @@ pub(crate) fn begin(main: &Main, cycle: Cycle<'_>) {
 pub(crate) fn reloaded() {
     for place in STATE.get().places.borrow().iter() {
         place.names.end();
-        place.prober.give_up();
+        place.prober.end();
+        place.watchers.end();
     }
 }
 
@@ -246,6 +184,15 @@ fn tell_on() {
     }
 }
 
+/// Looks on where a look for peers whose time out is over has not come to its end.
+fn relieve_on() {
+    let places = STATE.get().places.borrow();
+    let told = places.iter().filter(|place| place.worker.is_relieving());
+    if told.fold(false, |any, place| place.relieve() | any) {
+        wake_all();
+    }
+}
+
 /// Writes what this process told to the log.
 fn audit() {
     for place in STATE.get().places.borrow().iter() {
@@ -269,13 +216,7 @@ fn join(pending: &Pending) -> bool {
         let worker: &'static Worker = Box::leak(Box::new(worker));
         // Before its first request: where workers die one after the other, none comes to a round.
         worker.sweep(&process::alive, &process::clock());
-        let keeper = keeper(zone, worker, &pending.declared);
-        let names = Names::new(&zone.name, worker, pending.resolver.clone());
-        let prober = Prober::new(&zone.name, worker, pending.bounds);
-        let closing = RefCell::new(Closing::new(worker));
-        let (name, orphans) = (zone.name.clone(), zone.orphans);
-        let (untold, closed) = (Untold::new(worker, tell_on), Cell::new(0));
-        let place = Place { name, worker, keeper, names, prober, orphans, closing, untold, closed };
+        let place = Place::new(pending, worker);
         STATE.get().places.borrow_mut().push(place);
         zone.set_worker(worker);
     }
@@ -287,16 +228,6 @@ fn join(pending: &Pending) -> bool {
         return !merged.busy;
     }
     true
-}
-
-fn keeper(zone: &Zone, worker: &'static Worker, declared: &[DeclaredUpstream]) -> Option<Keeper> {
-    let path = Path::new(zone.state.as_ref()?);
-    let pace = match zone.flush {
-        Flush::After(ms) => Pace::Within(ms),
-        Flush::Always => Pace::Always,
-        Flush::Off => return None,
-    };
-    Some(Keeper::start(&zone.name, path, pace, worker, declared.to_vec()))
 }
 
 /// Every half second.
@@ -361,13 +292,12 @@ fn exiting() {
 
 fn look_at_duties(occasion: Occasion) {
     for place in STATE.get().places.borrow().iter() {
-        place.names.look(occasion);
-        place.prober.look(occasion == Occasion::Round);
+        place.look_at_duties(occasion);
     }
 }
 
 /// Leaves what one process does for all to those that stay; whether there was anything.
 fn leave_duties() -> bool {
     let places = STATE.get().places.borrow();
-    places.iter().fold(false, |any, place| place.names.give_up() | place.prober.give_up() | any)
+    places.iter().fold(false, |any, place| place.leave_duties() | any)
 }

@@ -35,6 +35,54 @@ fn refused_in_servers(cases: &[(&str, &str)]) {
 }
 
 #[test]
+fn consuls() {
+    refused(
+        ZONE,
+        &[
+            ("peerage_consul dc1;", "invalid number of arguments in \"peerage_consul\""),
+            ("peerage_consul dc1 wait=5m;", "\"peerage_consul\""),
+            (
+                "peerage_consul a/b server=http://127.0.0.1;",
+                "invalid value \"a/b\" in \"peerage_consul\" directive",
+            ),
+            (
+                "peerage_consul dc1 server=127.0.0.1:8500;",
+                "invalid value \"server=127.0.0.1:8500\" in \"peerage_consul\" directive",
+            ),
+            (
+                "peerage_consul dc1 server=http://nowhere.invalid:8500;",
+                "invalid value \"server=http://nowhere.invalid:8500\" in \"peerage_consul\"",
+            ),
+            (
+                "peerage_consul dc1 server=http://127.0.0.1 token_file=none;",
+                "conf/none\": No such file or directory",
+            ),
+            ("peerage_consul dc1 server=https://127.0.0.1 ca=none.pem;", "conf/none.pem\": "),
+            (
+                "peerage_consul dc1 server=http://127.0.0.1; peerage_consul dc1 server=http://[::1];",
+                "consul \"dc1\" is duplicate",
+            ),
+            (
+                "peerage_consul dc1 server=http://127.0.0.1;
+                 upstream a { peerage main; peerage_service web consul=dc1; }
+                 upstream b { peerage main; peerage_service web consul=dc1; }",
+                "source \"dc1:web\" is followed already in zone \"main\"",
+            ),
+            (
+                "peerage_consul dc1 server=http://127.0.0.1;
+                 upstream a { peerage main name=$arg_a; peerage_service tag:lb consul=dc1; }
+                 upstream b { peerage main; peerage_service web tag=lb consul=dc1; }",
+                "source \"dc1:web,tag=lb\" is followed already in zone \"main\"",
+            ),
+            (
+                "peerage_consul dc1 server=http://127.0.0.1 token_file=/dev/null;",
+                "\"/dev/null\" is no regular file",
+            ),
+        ],
+    );
+}
+
+#[test]
 fn zones() {
     refused(
         "",
@@ -232,6 +280,19 @@ fn blocks() {
         (
             "peerage main; peerage_check type=https ca=none.pem;",
             "conf/none.pem\" in \"peerage_check\" directive: No such file or directory",
+        ),
+        (
+            "peerage_service web consul=dc1;",
+            "\"peerage_service\" directive needs \"peerage\" before it",
+        ),
+        ("peerage main; peerage_service web consul=none;", "unknown consul \"none\""),
+        (
+            "peerage main; peerage_service tag:lb consul=dc1;",
+            "invalid value \"tag:lb\" in \"peerage_service\" directive",
+        ),
+        (
+            "peerage main name=$arg_name; peerage_service web consul=dc1;",
+            "invalid value \"web\" in \"peerage_service\" directive",
         ),
         (
             "peerage main; peerage_outlier max=1s;",

@@ -318,3 +318,39 @@ fn turns_are_told_as_events_and_in_the_log() {
     assert_eq!(turn(&told[1]), words("unhealthy", "up", ""));
     assert_eq!(told[0]["server"], b1.addr());
 }
+
+#[test]
+fn another_check_is_asked_at_once_and_who_comes_back_is_late_for_nothing() {
+    let (b1, b2, conf) = two("peerage_check interval=1s timeout=200ms;");
+    let conf = conf.http_more("server { listen {metrics}; location / { peerage_metrics; } }");
+    let nginx = conf.port("metrics").start();
+    let late = || {
+        let text = get(nginx.addr("metrics"), "/").unwrap().text();
+        let line = text.lines().find(|line| line.starts_with("peerage_checks_late_total"));
+        line.and_then(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).unwrap()
+    };
+    eventually(secs(3), || b1.requests() > 1 && b2.requests() > 1);
+    let before = late();
+    for _ in 0..4 {
+        nginx.api().verb("app", &b1, "down");
+        let_pass(ms(1_500));
+        let probes = b1.requests();
+        nginx.api().verb("app", &b1, "up");
+        eventually(ms(900), || b1.requests() > probes);
+    }
+    // A busy machine may make one or two of the others late.
+    assert!(late() - before < 4, "{} late", late() - before);
+
+    check(&nginx, json!({ "interval": "1h", "uri": "/a" }));
+    for (i, uri) in ["/b", "/c", "/b"].into_iter().enumerate() {
+        let probes = b1.requests();
+        if i > 0 {
+            check(&nginx, json!({ "uri": uri }));
+        }
+        eventually(secs(3), || b1.requests() > probes);
+    }
+    let probes = b1.requests();
+    check(&nginx, Value::Null);
+    check(&nginx, json!({ "interval": "1h", "uri": "/b" }));
+    eventually(secs(3), || b1.requests() > probes);
+}

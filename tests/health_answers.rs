@@ -4,6 +4,7 @@ mod support;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Command;
 
 use support::*;
 
@@ -401,4 +402,37 @@ fn ten_thousand_probes_leave_nothing_open() {
     });
     eventually(secs(5), || descriptors(worker) <= idle);
     assert_eq!(nginx.worker_pids(), [worker]);
+}
+
+#[test]
+fn a_pipe_in_the_place_of_certificates_holds_no_worker() {
+    let nginx = Nginx::builder().workers(2).http("peerage_zone main 4m;").with_api("write=on");
+    let nginx = nginx.allow("cannot be probed").start();
+    let (b1, pipe) = (Backend::new("b1"), nginx.path("pipe"));
+    let made = Command::new("mkfifo").args(["-m", "666"]).arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let check = json!({ "type": "https", "ca": pipe, "interval": "100ms" });
+    put(&nginx, "x", &b1.addr(), check);
+    let text = format!("\"{}\": not a regular file", pipe.display());
+    eventually(secs(5), || nginx.error_log().contains(&text));
+    // Long enough for both to have had it.
+    let_pass(secs(3));
+    for _ in 0..20 {
+        nginx.api().ok("GET", "upstreams/x", None);
+    }
+    let (status, said) = nginx.api().post(&format!("upstreams/x/servers/{b1}/check"));
+    assert_eq!(status, 503, "{said}");
+}
+
+#[test]
+fn whatever_a_check_may_have_for_its_uri_is_asked_for() {
+    let nginx = checker();
+    let b1 = Backend::new("b1");
+    b1.record();
+    let all: String = ('!'..='~').filter(|c| !"\"`<>#?".contains(*c)).collect();
+    let uri = format!("/{all}?{all}?");
+    put(&nginx, "x", &b1.addr(), json!({ "uri": uri, "host": "\"<a>:b:c`#", "interval": "100ms" }));
+    let hit = eventually(secs(5), || b1.hits().into_iter().next());
+    assert_eq!((hit.target(), hit.header("host")), (uri.as_str(), Some("\"<a>:b:c`#")));
+    assert_eq!(verdict(&nginx, "x"), "passes");
 }

@@ -160,3 +160,37 @@ fn probes_take_a_quarter_of_the_connections_at_most_and_the_dead_delay_nobody() 
     });
     hit(nginx.web(), "/", 20).all_ok();
 }
+
+#[test]
+fn a_single_process_probes_until_it_is_reloaded() {
+    let (backends, conf) = many(4, "peerage_check interval=200ms;");
+    let nginx = conf.single().start();
+    once_an_interval(&backends, 200, || {
+        begun(&backends);
+        let_pass(secs(1));
+    });
+    // nginx gives it no connections from then on: it asks for none, and says so of no peer.
+    nginx.hup();
+    eventually(secs(5), || nginx.error_log().contains("reconfiguring"));
+    let_pass(secs(2));
+    let seen = nginx.error_log();
+    assert!(!seen.contains("not enough") && !seen.contains("unhealthy"), "{seen}");
+}
+
+#[test]
+fn a_probe_that_panics_is_no_end_of_probing() {
+    let b1 = Backend::new("b1");
+    let nginx = Nginx::faulty()
+        .http(
+            "peerage_zone main 2m;
+             upstream app { peerage main; peerage_check interval=200ms uri=/panic; server {b1}; }",
+        )
+        .with_api("write=on")
+        .set("b1", &b1)
+        .allow("panic")
+        .start();
+    let panics = || nginx.error_log().matches("a test asks for it").count();
+    eventually(secs(5), || panics() >= 3);
+    nginx.api().ok("PATCH", "upstreams/app", Some(&json!({ "check": { "uri": "/" } })));
+    eventually(secs(3), || b1.requests() >= 3);
+}

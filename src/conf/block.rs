@@ -1,14 +1,13 @@
-//! `peerage`, `peerage_server`, `peerage_defaults`, `peerage_method`, `peerage_hash_key`,
-//! `peerage_check`, `peerage_outlier`: an upstream{} taken over.
+//! `peerage`, `peerage_server`, `peerage_defaults`, `peerage_method`, `peerage_hash_key`: an upstream{}
+//! taken over.
 
-use std::borrow::Cow;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::fs::File;
 use std::rc::Rc;
 
 use peerage_core::addr::ServerAddr;
+use peerage_core::check::Check;
 use peerage_core::check::outlier::Outlier;
-use peerage_core::check::{Check, Kind};
+use peerage_core::consul::service::Service;
 use peerage_core::declare::{DeclaredServer, DeclaredUpstream};
 use peerage_core::field;
 use peerage_core::name::{Glob, UpstreamName};
@@ -34,9 +33,11 @@ pub(crate) struct Block {
     method: Cell<Option<Method>>,
     hash_key: OnceCell<Complex>,
     defaults: OnceCell<Defaults>,
-    check: OnceCell<Box<Check>>,
-    outlier: OnceCell<Outlier>,
+    pub(super) check: OnceCell<Box<Check>>,
+    pub(super) outlier: OnceCell<Outlier>,
     servers: RefCell<Vec<DeclaredServer>>,
+    /// What it follows, and where that stands.
+    pub(super) services: RefCell<Vec<(Service, String)>>,
     declared: OnceCell<DeclaredUpstream>,
     finished: Cell<bool>,
     /// Another directive's hook stands around ours: the one of `sticky`, or an older nginx's
@@ -93,6 +94,11 @@ impl Block {
     /// Whether nginx has called [`finish`]: no other directive put itself in our place.
     pub(super) fn is_finished(&self) -> bool {
         self.finished.get()
+    }
+
+    /// The name of its zone.
+    pub(super) fn zone_name(&self) -> &str {
+        &self.zone_name
     }
 
     /// "FILE:LINE" of `peerage`.
@@ -165,6 +171,7 @@ pub(crate) fn set(cf: &Conf<'_>) -> Result<(), Refused> {
         check: OnceCell::new(),
         outlier: OnceCell::new(),
         servers: RefCell::default(),
+        services: RefCell::default(),
         declared: OnceCell::new(),
         finished: Cell::new(false),
         wrapped: Cell::new(false),
@@ -221,57 +228,16 @@ pub(crate) fn hash_key(cf: &Conf<'_>) -> Result<(), Refused> {
     block.hash_key.set(cf.complex(args[1])?).map_err(|_| words::duplicate(DIRECTIVE))
 }
 
-/// `peerage_check [parameters]`.
-pub(crate) fn check(cf: &Conf<'_>) -> Result<(), Refused> {
-    const DIRECTIVE: &str = "peerage_check";
-    let args = cf.args()?;
-    let block = taken_over(cf.srv(), DIRECTIVE)?;
-    let words = with_path(cf, &args[1..])?;
-    let words: Vec<&str> = words.iter().map(|word| &**word).collect();
-    let check = Check::parse(&words).map_err(|e| words::refused(DIRECTIVE, &e))?;
-    if let Some(ca) = &check.ca {
-        File::open(ca).map_err(|e| words::invalid(DIRECTIVE, &format!("ca={ca}"), e))?;
-    }
-    if cfg!(not(ngx_feature = "http_ssl")) && check.kind == Kind::Https {
-        return Err(words::invalid(DIRECTIVE, "type=https", "this nginx has no TLS"));
-    }
-    if block.is_keyed() {
-        return Err(keyed(DIRECTIVE, &block.upstream));
-    }
-    block.check.set(Box::new(check)).map_err(|_| words::duplicate(DIRECTIVE))
-}
-
-/// The words with the path of their `ca` in full.
-fn with_path<'a>(cf: &Conf<'_>, words: &[&'a str]) -> Result<Vec<Cow<'a, str>>, Refused> {
-    let full = |word: &&'a str| match word.strip_prefix("ca=").filter(|path| !path.is_empty()) {
-        Some(path) => Ok(format!("ca={}", cf.conf_name(path)?).into()),
-        None => Ok(Cow::Borrowed(*word)),
-    };
-    words.iter().map(full).collect()
-}
-
-/// `peerage_outlier [parameters]`.
-pub(crate) fn outlier(cf: &Conf<'_>) -> Result<(), Refused> {
-    const DIRECTIVE: &str = "peerage_outlier";
-    let args = cf.args()?;
-    let block = taken_over(cf.srv(), DIRECTIVE)?;
-    let outlier = Outlier::parse(&args[1..]).map_err(|e| words::refused(DIRECTIVE, &e))?;
-    if block.is_keyed() {
-        return Err(keyed(DIRECTIVE, &block.upstream));
-    }
-    block.outlier.set(outlier).map_err(|_| words::duplicate(DIRECTIVE))
-}
-
 /// Directives that put themselves around what the block has so far.
 const AROUND: &str = if cfg!(nginx_sid) { "\"keepalive\" and \"sticky\"" } else { "\"keepalive\"" };
 
-fn taken_over<'a>(srv: &'a Srv, directive: &str) -> Result<&'a Rc<Block>, Refused> {
+pub(super) fn taken_over<'a>(srv: &'a Srv, directive: &str) -> Result<&'a Rc<Block>, Refused> {
     srv.block.get().ok_or_else(|| {
         Refused::because(format!("\"{directive}\" directive needs \"peerage\" before it"))
     })
 }
 
-fn keyed(directive: &str, upstream: &str) -> Refused {
+pub(super) fn keyed(directive: &str, upstream: &str) -> Refused {
     Refused::because(format!(
         "\"{directive}\" directive is not allowed in upstream \"{upstream}\", \
          whose name holds variables"

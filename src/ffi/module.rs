@@ -65,7 +65,7 @@ static CONTEXT: Table<ngx_http_module_t> = Table(UnsafeCell::new(ngx_http_module
     merge_loc_conf: Some(merge_loc_conf),
 }));
 
-static COMMANDS: Table<[ngx_command_t; 14]> = Table(UnsafeCell::new([
+static COMMANDS: Table<[ngx_command_t; 16]> = Table(UnsafeCell::new([
     command(c"peerage_zone", NGX_HTTP_MAIN_CONF | NGX_CONF_2MORE, zone, NGX_HTTP_MAIN_CONF_OFFSET),
     command(c"peerage", NGX_HTTP_UPS_CONF | NGX_CONF_1MORE, peerage, NGX_HTTP_SRV_CONF_OFFSET),
     command(
@@ -97,6 +97,18 @@ static COMMANDS: Table<[ngx_command_t; 14]> = Table(UnsafeCell::new([
         c"peerage_outlier",
         NGX_HTTP_UPS_CONF | NGX_CONF_ANY,
         outlier,
+        NGX_HTTP_SRV_CONF_OFFSET,
+    ),
+    command(
+        c"peerage_consul",
+        NGX_HTTP_MAIN_CONF | NGX_CONF_2MORE,
+        consul,
+        NGX_HTTP_MAIN_CONF_OFFSET,
+    ),
+    command(
+        c"peerage_service",
+        NGX_HTTP_UPS_CONF | NGX_CONF_2MORE,
+        service,
         NGX_HTTP_SRV_CONF_OFFSET,
     ),
     command(c"peerage_log", NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, log, NGX_HTTP_MAIN_CONF_OFFSET),
@@ -151,8 +163,10 @@ directive!(server, crate::conf::block::server);
 directive!(defaults, crate::conf::block::defaults);
 directive!(method, crate::conf::block::method);
 directive!(hash_key, crate::conf::block::hash_key);
-directive!(check, crate::conf::block::check);
-directive!(outlier, crate::conf::block::outlier);
+directive!(check, crate::conf::check::check);
+directive!(outlier, crate::conf::check::outlier);
+directive!(consul, crate::conf::consul::consul);
+directive!(service, crate::conf::consul::service);
 directive!(log, crate::conf::log::set);
 directive!(api, crate::conf::api::set);
 directive!(dyups, crate::conf::door::dyups);

@@ -82,13 +82,18 @@ impl Holding {
                 self.parts.take(i);
                 looked.lost.put(i);
             }
-            let is_mine = i as usize % workers.max(1) == process::number();
+            let (workers, number) = (workers.max(1), process::number());
+            let is_mine = i as usize % workers == number;
             if holder.pid() == 0 {
                 free.put(i);
             }
             let is_left = match holder.pid() {
                 0 => is_mine || round && self.free.has(i),
-                pid => holder.is_over(now) || round && !process::alive(pid, 0),
+                pid => {
+                    // Two ask for each part, or all would ask for all; for others its word ends.
+                    let asks = round && (is_mine || (i as usize + 1) % workers == number);
+                    holder.is_over(now) || asks && !process::alive(pid, 0)
+                }
             };
             if is_left && part.take(holder, process::pid(), now, LEASE_MS) {
                 self.parts.put(i);
@@ -134,6 +139,8 @@ impl Holding {
     pub(super) fn leave(&mut self, worker: &Worker) -> bool {
         let mine = worker.zone().shards().filter(|(_, part)| part.holder().pid() == process::pid());
         let left = mine.filter(|(_, part)| part.take(part.holder(), 0, timer::fresh(), 0)).count();
+        // It would be given to a process that looks no more.
+        worker.zone().shards().for_each(|(_, part)| part.end_call(process::pid()));
         *self = Self::default();
         left > 0
     }

@@ -61,6 +61,8 @@ impl Question {
     }
 
     fn request(&self) -> Result<Request<Body>, Error> {
+        #[cfg(feature = "panic")]
+        assert_ne!(self.check.uri, "/panic", "a test asks for it");
         let mut request = match self.check.kind {
             Kind::Grpc => self.call()?,
             _ => self.get()?,
@@ -135,7 +137,7 @@ impl Target {
             Some(kept) => match self.send(kept, deadline).await {
                 Ok(exchange) => Some(exchange),
                 // The server may have closed it in the same moment, as it may at any time.
-                Err(error) if is_stale(&error) => None,
+                Err(error) if error.is_stale() => None,
                 Err(error) => return Err(error),
             },
         };
@@ -268,15 +270,6 @@ fn without_port(host: &str) -> &str {
             name
         }
         _ => host,
-    }
-}
-
-/// Whether an error on a connection that was kept may come of nothing but its age.
-fn is_stale(error: &Error) -> bool {
-    match error {
-        Error::Closed => true,
-        Error::System(_, errno) => [libc::ECONNRESET, libc::EPIPE].contains(errno),
-        _ => false,
     }
 }
 

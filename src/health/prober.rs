@@ -42,6 +42,8 @@ struct Inner {
     bounds: Bounds,
     timer: RefCell<Option<Timer>>,
     state: RefCell<State>,
+    /// This process probes nothing any more.
+    over: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -62,6 +64,7 @@ impl Prober {
             bounds,
             timer: RefCell::new(None),
             state: RefCell::default(),
+            over: Cell::new(false),
         });
         let weak = Rc::downgrade(&inner);
         let timer = Timer::new(Kind::Cancelable, move || {
@@ -84,11 +87,17 @@ impl Prober {
         self.0.stop();
         self.0.state.borrow_mut().holding.leave(self.0.worker)
     }
+
+    /// Leaves them for good.
+    pub(crate) fn end(&self) {
+        self.give_up();
+        self.0.over.set(true);
+    }
 }
 
 impl Inner {
     fn look(self: &Rc<Self>, round: bool) {
-        if self.worker.zone().checks().now() == 0 || process::exiting() {
+        if self.worker.zone().checks().now() == 0 || process::exiting() || self.over.get() {
             return;
         }
         if self.worker.zone().is_moved() {
@@ -129,6 +138,9 @@ impl Inner {
             all.push(roster.set_parts(holding.parts(), looked.lost));
         }
         all.push(roster.look(self.worker, round, end));
+        if round {
+            state.bury();
+        }
         for News { gone, put } in all {
             for key in gone {
                 state.forget(key);
@@ -240,6 +252,13 @@ impl Inner {
 }
 
 impl State {
+    /// Ends probes that a panic has ended: their peers are to be probed again.
+    fn bury(&mut self) {
+        for (key, _) in self.probes.extract_if(|_, probe| probe.is_over()) {
+            self.schedule.ended(key, Standing::default(), timer::now());
+        }
+    }
+
     fn forget(&mut self, key: u64) {
         self.kept.remove(&key);
         self.schedule.forget(key);

@@ -63,6 +63,16 @@ impl Error {
         }
     }
 
+    /// Whether it may come of nothing but the age of a connection that was kept: a server may close
+    /// it at any time.
+    pub(crate) fn is_stale(&self) -> bool {
+        match self {
+            Self::Closed => true,
+            Self::System(_, errno) => [libc::ECONNRESET, libc::EPIPE].contains(errno),
+            _ => false,
+        }
+    }
+
     /// Whether it says something about this worker alone, nothing about the server.
     pub(crate) fn is_own(&self) -> bool {
         match self {

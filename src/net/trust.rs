@@ -28,6 +28,7 @@ pub(crate) fn of(files: &Files) -> Result<Trust, Error> {
     {
         return Ok(trust.clone());
     }
+    all(files).try_for_each(regular)?;
     let trust = Trust::new(files)?;
     made.put(files.clone(), Made(trust.clone(), written));
     Ok(trust)
@@ -39,9 +40,22 @@ pub(crate) fn forget() {
 }
 
 fn written(files: &Files) -> Vec<Option<SystemTime>> {
+    all(files).map(|path| fs::metadata(path).and_then(|meta| meta.modified()).ok()).collect()
+}
+
+fn all(files: &Files) -> impl Iterator<Item = &String> {
     let pair = files.certificate.iter().flat_map(|(certificate, key)| [certificate, key]);
-    let all = files.ca.iter().chain(pair);
-    all.map(|path| fs::metadata(path).and_then(|meta| meta.modified()).ok()).collect()
+    files.ca.iter().chain(pair)
+}
+
+/// Refuses what may have no end, or none to read from: opening a pipe would hold the process for
+/// ever, and paths come over the API too.
+fn regular(path: &String) -> Result<(), Error> {
+    match fs::metadata(path) {
+        Ok(meta) if !meta.is_file() => Err(Error::File(format!("\"{path}\": not a regular file"))),
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::File(format!("\"{path}\": {error}"))),
+    }
 }
 
 /// Contexts of a process, at most; one takes some 100 KB with the authorities of a system.

@@ -324,7 +324,7 @@ fn serve(stream: &TcpStream, shared: &Shared) -> Result<()> {
 
 /// Answers; whether the connection goes on.
 fn answer(mut stream: &TcpStream, shared: &Shared, asked: &Asked) -> Result<bool> {
-    let (trouble, list, index) = wait(shared, asked);
+    let Some((trouble, list, index)) = wait(stream, shared, asked) else { return Ok(false) };
     if shared.stopped.load(Ordering::SeqCst) {
         return Ok(false);
     }
@@ -402,8 +402,8 @@ fn reset(stream: &TcpStream) {
     let _ = rustix::net::sockopt::set_socket_linger(stream, Some(Duration::ZERO));
 }
 
-/// Waits as a blocking query does; what is in force then.
-fn wait(shared: &Shared, asked: &Asked) -> (Trouble, String, u64) {
+/// Waits as a blocking query does; what is in force then. `None`: the client is gone.
+fn wait(stream: &TcpStream, shared: &Shared, asked: &Asked) -> Option<(Trouble, String, u64)> {
     let beyond = asked.index();
     let limit = asked.param("wait").map_or(Duration::from_secs(300), duration);
     let until = Instant::now() + limit;
@@ -418,13 +418,25 @@ fn wait(shared: &Shared, asked: &Asked) -> (Trouble, String, u64) {
             shared.waiting.fetch_sub(1, Ordering::SeqCst);
             if state.trouble == Trouble::AtOnce {
                 state.index += 1;
-                return (Trouble::AtOnce, list, state.index);
+                return Some((Trouble::AtOnce, list, state.index));
             }
-            return (state.trouble.clone(), list, index);
+            return Some((state.trouble.clone(), list, index));
         }
-        let left = until.saturating_duration_since(Instant::now());
+        if is_gone(stream) {
+            shared.waiting.fetch_sub(1, Ordering::SeqCst);
+            return None;
+        }
+        let left = until.saturating_duration_since(Instant::now()).min(Duration::from_millis(50));
         state = shared.changed.wait_timeout(state, left).expect("nobody panics with it").0;
     }
+}
+
+/// Whether the other side has closed the connection.
+fn is_gone(stream: &TcpStream) -> bool {
+    let _ = stream.set_nonblocking(true);
+    let peeked = stream.peek(&mut [0]);
+    let _ = stream.set_nonblocking(false);
+    matches!(peeked, Ok(0))
 }
 
 /// The body and the index of what is asked.

@@ -104,10 +104,13 @@ pub enum Change {
         ips: Vec<IpAddr>,
     },
     /// The source, which is the context's origin, states its servers; creates the upstream where
-    /// absent. Those that it stated before and does not now vanish: they drain.
+    /// absent. Those that it stated before and does not now vanish: they drain. It takes over those
+    /// that another source names no longer, or that the upstream does not follow any more.
     Source {
         /// Its servers, one for each address.
         servers: Vec<Stated>,
+        /// Sources that a block has the upstream follow.
+        followed: Vec<Origin>,
     },
     /// A load: servers of other sources than these, which the upstream follows, vanish.
     Unfollow {
@@ -371,7 +374,9 @@ pub fn apply(
         Change::Resolve { host, ips } => {
             Ok(current.map_or(Applied::Same, |current| resolve::resolve(current, host, ips)))
         }
-        Change::Source { servers } => source::state(current, name, servers, ctx),
+        Change::Source { servers, followed } => {
+            source::state(current, name, (servers, followed), ctx)
+        }
         Change::Unfollow { followed } => {
             Ok(current.map_or(Applied::Same, |current| source::unfollow(current, followed, ctx)))
         }

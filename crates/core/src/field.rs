@@ -101,8 +101,13 @@ pub enum FieldError {
     #[error("is none of: {0}")]
     Word(&'static str),
     /// No path of a request.
-    #[error("must begin with \"/\" and have printable characters of ASCII only, and no spaces")]
+    #[error(
+        "must begin with \"/\" and have printable characters of ASCII only, and no spaces, quotes, \"<\", \">\", or \"#\""
+    )]
     Uri,
+    /// Nobody to ask for by HTTP/2.
+    #[error("must be a name or an address, with a port or without")]
+    Authority,
     /// No path of a file that is the same everywhere.
     #[error("must be a path from the root, such as \"/etc/ssl/ca.pem\"")]
     Path,

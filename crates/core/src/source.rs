@@ -22,6 +22,8 @@ pub struct Sourced {
     pub standing: Standing,
     /// The source does not name it any more, and is not believed.
     pub held: bool,
+    /// An operator has said that it stays, until it is named again.
+    pub discarded: bool,
 }
 
 /// Whether a server is to take new requests, as far as its source goes.

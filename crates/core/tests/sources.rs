@@ -17,6 +17,10 @@ fn web() -> Origin {
     Origin::Consul("dc1:web".into())
 }
 
+fn other() -> Origin {
+    Origin::Consul("dc1:other".into())
+}
+
 fn says(server: &str, said: Sourced) -> Stated {
     Stated { addr: addr(server), said }
 }
@@ -28,7 +32,8 @@ fn named(server: &str, weight: u16) -> Stated {
 impl World {
     /// A source states its servers; tells whether something changed.
     fn source(&mut self, origin: &Origin, servers: &[Stated]) -> bool {
-        self.as_source(origin, &Change::Source { servers: servers.to_vec() })
+        let followed = vec![web(), other()];
+        self.as_source(origin, &Change::Source { servers: servers.to_vec(), followed })
     }
 
     fn as_source(&mut self, origin: &Origin, change: &Change) -> bool {
@@ -183,7 +188,7 @@ fn a_source_keeps_its_servers_and_a_vanished_one_may_be_deleted() {
 fn a_source_that_is_followed_no_longer_loses_its_servers() {
     let mut world = World::new();
     world.source(&web(), &[named("10.0.0.1:80", 1)]);
-    let other = Origin::Consul("dc1:other".into());
+    let other = other();
     world.source(&other, &[named("10.0.0.2:80", 1)]);
     world.apply(&Change::Unfollow { followed: vec![other.clone()] }).unwrap();
     assert_eq!(world.why("10.0.0.1:80").0, State::Draining);
@@ -191,6 +196,21 @@ fn a_source_that_is_followed_no_longer_loses_its_servers() {
     // What vanished of one may be another's.
     world.source(&other, &[named("10.0.0.1:80", 4), named("10.0.0.2:80", 1)]);
     assert_eq!((&world.of("10.0.0.1:80").origin, world.weight("10.0.0.1:80")), (&other, 4));
+}
+
+#[test]
+fn a_source_takes_over_what_is_left_of_one_that_is_followed_no_longer() {
+    let mut world = World::new();
+    let left = Origin::Consul("dc1:left".into());
+    let stated = vec![named("10.0.0.1:80", 1), named("10.0.0.2:80", 1)];
+    world.source(&left, &stated);
+    let change = Change::Source { servers: stated[..1].to_vec(), followed: vec![web()] };
+    assert!(world.as_source(&web(), &change));
+    assert_eq!(world.of("10.0.0.1:80").origin, web());
+    assert_eq!(world.of("10.0.0.2:80").origin, left);
+    // Of one that is followed as well nothing is taken.
+    let change = Change::Source { servers: stated, followed: vec![web(), other()] };
+    assert!(!world.as_source(&other(), &change) || world.of("10.0.0.1:80").origin == web());
 }
 
 #[test]

@@ -140,6 +140,17 @@ impl Board {
         self.text(Self::NAME, len.min(MAX_NAME))
     }
 
+    /// Whether it is that source's; the empty name is nobody's.
+    fn is_of(self, name: &str) -> bool {
+        let len = low(get(&self.w[Self::LENS])) as usize;
+        let mut words = self.w[Self::NAME..].iter();
+        len == name.len()
+            && name.as_bytes().chunks(8).all(|chunk| {
+                let word = words.next().map_or(0, get);
+                word.to_ne_bytes().starts_with(chunk)
+            })
+    }
+
     fn text(self, from: usize, len: usize) -> String {
         let words = self.w[from..].iter().take(words_of(len));
         let bytes: Vec<u8> = words.flat_map(|word| get(word).to_ne_bytes()).take(len).collect();
@@ -277,7 +288,7 @@ impl Worker {
                 return Some(source);
             }
             let uid = self.zone().fresh_uid();
-            let free = self.zone().boards().find(|board| board.name().is_empty());
+            let free = self.zone().boards().find(|board| board.is_of(""));
             let board = match free {
                 Some(board) => board,
                 None => {
@@ -299,7 +310,7 @@ impl Worker {
 
     /// The board of a source, where it has one.
     pub fn find_source(&self, name: &str) -> Option<Source> {
-        let board = self.zone().boards().find(|board| board.name() == name)?;
+        let board = self.zone().boards().find(|board| board.is_of(name))?;
         Some(Source { at: board.at, uid: board.uid() })
     }
 
@@ -324,6 +335,11 @@ impl Worker {
         let mut all: Vec<SeenSource> = self.zone().boards().filter_map(Board::see).collect();
         all.sort_unstable_by(|a, b| a.name.cmp(&b.name));
         all
+    }
+
+    /// What is on one board. `None`: the source is forgotten.
+    pub fn seen_source(&self, source: Source) -> Option<SeenSource> {
+        self.board(source)?.see()
     }
 
     /// The watcher says how its source stands, and what is held.

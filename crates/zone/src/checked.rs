@@ -58,7 +58,8 @@ pub struct CheckedPeer {
     pub paused: bool,
     /// What is known of it.
     pub verdict: Verdict,
-    /// When its last probe by this check began, monotonic ms; `None`: there was none.
+    /// When its last probe by this check began, monotonic ms; `None`: there was none with a result,
+    /// or it was taken down since.
     pub began: Option<u64>,
 }
 
@@ -144,7 +145,9 @@ impl Worker {
             let Some(address) = Address::at(region, peer.address()) else { continue };
             let verdict = Verdict::from_word(get(peer.verdict()));
             let is_of = verdict.check() == identity;
-            let began = Some(get(peer.probed())).filter(|&began| is_of && began != 0);
+            // Without a result yet, the moment may be a former check's.
+            let began = Some(get(peer.probed()))
+                .filter(|&began| is_of && verdict.last_passed().is_some() && began != 0);
             peers.push(CheckedPeer {
                 handle: Handle { found, peer: peer.at, uid: peer.uid(), check: identity, at },
                 server_id: peer.server_id(),
@@ -160,10 +163,10 @@ impl Worker {
     }
 
     /// A probe of a peer begins, monotonic ms: whoever probes it next keeps to its moments. False:
-    /// there is no such peer any more.
+    /// there is no such peer any more, or its checks pause.
     pub fn probing(&self, handle: &Handle, now: u64) -> bool {
         let _section = self.enter();
-        let known = self.known(handle);
+        let known = self.known(handle).filter(|(_, entry, _)| entry.bound);
         if let Some((.., peer)) = known {
             peer.probed().store(now, Relaxed);
         }

@@ -571,6 +571,10 @@ impl Zone {
                 end_downtime(peer, now);
             }
             sketch.checkup.go_on(peer, new.revived, now);
+            if !entry.bound {
+                // Its checks pause: when they go on, it is due at once, and late for nothing.
+                set(peer.probed(), 0);
+            }
             let current = get(peer.current()).cast_signed();
             let settled = round_robin::settle(current, i64::from(entry.weight), total);
             set(peer.current(), settled.cast_unsigned());

@@ -287,22 +287,33 @@ impl Worker {
         Some(Opined { turned, was, is: barred() })
     }
 
-    /// Looks for peers whose ejection or outside verdict is over. As cheap as one load where there
-    /// is none; each is told by one process alone.
+    /// Looks for peers whose ejection or outside verdict is over, a slice of a large zone at a time,
+    /// see [`Self::is_relieving`]. As cheap as one load where there is none; each is told by one
+    /// process alone.
     pub fn relieve(&self, clock: &Clock) -> Vec<Relieved> {
         let first = self.zone().root(root::BARS);
         let mut relieved = Vec::new();
-        if first.load(SeqCst) > clock.msec {
-            return relieved;
+        let mut bucket = self.relieving.take();
+        if bucket == 0 {
+            if first.load(SeqCst) > clock.msec {
+                return relieved;
+            }
+            // Whoever looks at all says anew when to look again; who bars one meanwhile lowers it.
+            first.store(u64::MAX, SeqCst);
         }
-        // Whoever looks at all says anew when to look again; who bars one meanwhile lowers it.
-        first.store(u64::MAX, SeqCst);
-        let mut bucket = 0;
+        let mut looked = 0;
         loop {
+            if looked >= PEERS {
+                // Where this process dies before the end, another one looks again by and by.
+                first.fetch_min(clock.msec + AGAIN_MS, SeqCst);
+                self.relieving.set(bucket);
+                return relieved;
+            }
             let _section = self.enter();
             let Some(chain) = self.zone().bucket_at(bucket) else { return relieved };
             for up in chain {
                 let Some(table) = up.table(self.zone()) else { continue };
+                looked += table.entries().len();
                 for entry in table.entries().iter().map(Entry::read) {
                     let Some(peer) = Peer::at(self.region(), entry.peer) else { continue };
                     if get(peer.ejection()) | get(peer.external()) == 0 {
@@ -327,6 +338,11 @@ impl Worker {
         }
     }
 
+    /// Whether [`Self::relieve`] has not looked at all yet, and is to be called again soon.
+    pub fn is_relieving(&self) -> bool {
+        self.relieving.get() != 0
+    }
+
     /// What a peer is called: its upstream, its server, its address.
     pub(crate) fn names_of(
         &self,
@@ -348,3 +364,8 @@ fn ends(peer: Peer, now: u64) -> Option<u64> {
     let ejected = Ejection::from_word(get(peer.ejection())).until(now);
     said.into_iter().chain(ejected).min()
 }
+
+/// Peers that are looked at in one go, about.
+const PEERS: usize = 4096;
+/// After so many ms a walk that may not have come to its end is begun again.
+const AGAIN_MS: u64 = 60_000;

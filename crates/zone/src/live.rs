@@ -57,6 +57,13 @@ impl Worker {
         Some((stored.upstream, stored.revision))
     }
 
+    /// The revision of an upstream alone, which costs next to nothing.
+    pub fn revision_of(&self, name: &UpstreamName) -> Option<u64> {
+        let _section = self.enter();
+        let up = self.zone().find(name.as_str().as_bytes())?;
+        Some(up.table(self.zone())?.revision())
+    }
+
     fn see(&self, stored: Stored, clock: &Clock) -> Seen {
         let upgraded = self.upgraded_of(&stored);
         let mut live: Vec<Live> = stored

@@ -62,8 +62,8 @@ impl Shard {
         // Rounded up, so that the time is not over at once.
         let word = pack(units(now + ms + UNIT - 1), pid);
         let took = self.holder.compare_exchange(seen.0, word, AcqRel, Acquire).is_ok();
-        if took && self.caller.load(Relaxed) == u64::from(pid) {
-            self.caller.store(0, Relaxed);
+        if took && pid != 0 {
+            self.end_call(pid);
         }
         took
     }
@@ -76,6 +76,11 @@ impl Shard {
     /// Calls for it.
     pub fn call(self, pid: u32) {
         self.caller.store(pid.into(), Relaxed);
+    }
+
+    /// Who called has it, or wants it no more; another's call stays.
+    pub fn end_call(self, pid: u32) {
+        let _ = self.caller.compare_exchange(pid.into(), 0, Relaxed, Relaxed);
     }
 }
 

@@ -1,11 +1,15 @@
 //! Servers of sources as their watchers see them: which ones there are, which fail, which are idle.
 
+use peerage_core::change::Change;
 use peerage_core::check::bar::Bar;
 use peerage_core::consul::guard::Known;
 use peerage_core::name::UpstreamName;
 use peerage_core::server::Origin;
 use peerage_shm::Region;
 
+use crate::batch::Checks;
+use crate::board::Source;
+use crate::change::{Attempt, Env};
 use crate::choice::Clock;
 use crate::health::{bar, bars_by_failures};
 use crate::layout::Peer;
@@ -38,6 +42,20 @@ impl Worker {
             Some(Known { addr: server.addr.clone(), said: server.source?, fails })
         })
         .collect()
+    }
+
+    /// Puts in force what follows from a source, as long as its watch is this process's. Busy where
+    /// it is another's: whoever was stopped since it looked would bring back what is no longer so.
+    pub fn change_of_source(
+        &self,
+        name: &UpstreamName,
+        change: &Change,
+        env: &Env<'_>,
+        source: Source,
+    ) -> Attempt {
+        let lease = self.source_lease(source);
+        let may = || lease.is_some_and(|lease| lease.owner() == self.pid());
+        self.change_by(name, change, env, &Checks { may: &may, ..Checks::NONE })
     }
 
     /// Every source that servers of the zone are of, with the upstreams in which they are.

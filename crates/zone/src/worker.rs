@@ -23,6 +23,8 @@ pub struct Worker {
     said: RefCell<Vec<Said>>,
     /// Peers that were ejected here, until somebody asks.
     pub(crate) ejected: RefCell<Vec<Ejected>>,
+    /// The bucket at which its walk over all peers goes on, see [`Worker::relieve`]; 0 = it begins.
+    pub(crate) relieving: Cell<usize>,
     pub(crate) remembered: Remembered,
     /// The hosts as listings read them last: a listing asks for them with every few peers.
     pub(crate) known_hosts: RefCell<KnownHosts>,
@@ -49,6 +51,7 @@ impl Worker {
             random: Cell::new(pid | 1),
             said,
             ejected: RefCell::default(),
+            relieving: Cell::default(),
             remembered: Remembered::default(),
             known_hosts: RefCell::default(),
             draining: RefCell::default(),

@@ -317,6 +317,33 @@ fn patch_server(text: &str) -> Change {
 }
 
 #[test]
+fn another_check_and_the_end_of_a_pause_make_a_peer_due_at_once() {
+    let world = world("{}");
+    let began = || world.worker.checked_peers(&upstream("app"), |_| true).unwrap().peers[0].began;
+    let probe = || {
+        assert!(world.worker.probing(&world.handle(81).0, 7_000));
+        world.observe(81, Ok(()));
+    };
+    probe();
+    world.ok("app", &patch(r#"{"check":{"interval":"1s"}}"#));
+    assert_eq!(began(), Some(7_000), "it keeps to its moments");
+    world.ok("app", &patch(r#"{"check":{"uri":"/other"}}"#));
+    assert_eq!(began(), None, "that was another check's");
+    probe();
+    world.ok("app", &patch(r#"{"check":null}"#));
+    world.ok("app", &patch(r#"{"check":{"uri":"/other"}}"#));
+    assert_eq!(began(), None, "that was before there was none");
+    probe();
+    world.admin("app", "10.0.0.1:81", AdminState::Down);
+    assert!(!world.worker.probing(&world.handle(81).0, 8_000), "its checks pause");
+    world.admin("app", "10.0.0.1:81", AdminState::Up);
+    assert_eq!(began(), None);
+    world.admin("app", "10.0.0.1:81", AdminState::Drain);
+    assert!(world.worker.probing(&world.handle(81).0, 9_000), "one that drains is probed");
+    assert_eq!(began(), Some(9_000));
+}
+
+#[test]
 fn a_result_of_a_former_check_or_of_a_peer_that_is_gone_counts_for_nothing() {
     let world = world(r#"{"fails":1}"#);
     let (handle, check) = world.handle(82);
@@ -586,4 +613,39 @@ fn health_is_told_as_an_event() {
     let text = String::from_utf8(said.json).unwrap();
     let wanted = r#"{"kind":"health","upstream":"app","server":"10.0.0.1:82","from":"up","to":"unhealthy","by":"check","address":"","reason":"status 503"}"#;
     assert_eq!((said.seq, text.as_str()), (last + 1, wanted));
+}
+
+#[test]
+fn a_large_zone_is_looked_over_by_slices_and_every_end_is_found() {
+    let mut world = World::new(16 << 20);
+    for i in 0..30 {
+        let servers: Vec<_> =
+            (1..=300).map(|port| server(&format!("10.0.{i}.1:{port}"), 1)).collect();
+        world.put(&format!("u{i}"), &servers);
+    }
+    for i in 0..30 {
+        let name = upstream(&format!("u{i}"));
+        let seen = world.worker.read(&name, &world.clock).unwrap();
+        for (at, ttl) in [(0, 1_000), (299, 5_000)] {
+            let said = External::new(Opinion::Unhealthy, Some(ttl), world.clock.msec);
+            world.worker.opine(&name, seen.upstream.servers[at].id, said, &world.clock);
+        }
+    }
+    let walk = |world: &World| {
+        let mut slices = Vec::new();
+        loop {
+            slices.push(world.worker.relieve(&world.clock).len());
+            if !world.worker.is_relieving() {
+                return slices;
+            }
+        }
+    };
+    assert_eq!(walk(&world), [0]);
+    for secs in [1, 4] {
+        world.tick(secs);
+        let slices = walk(&world);
+        assert!(slices.len() >= 2 && slices.iter().all(|n| *n < 30), "{slices:?}");
+        assert_eq!(slices.iter().sum::<usize>(), 30);
+        assert_eq!(walk(&world), [0], "until the next end");
+    }
 }

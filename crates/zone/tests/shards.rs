@@ -48,6 +48,11 @@ fn who_calls_is_given_it() {
     assert_eq!(part.caller(), 12);
     assert!(part.take(part.holder(), part.caller(), 10_100, 1_000));
     assert_eq!((part.holder().pid(), part.caller()), (12, 0));
+    part.call(13);
+    part.end_call(12);
+    assert_eq!(part.caller(), 13, "another's call stays");
+    part.end_call(13);
+    assert_eq!(part.caller(), 0);
 }
 
 #[test]

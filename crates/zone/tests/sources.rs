@@ -46,7 +46,7 @@ impl World {
     }
 
     fn source(&self, servers: &[Stated]) -> bool {
-        self.as_source(&Change::Source { servers: servers.to_vec() }).0
+        self.as_source(&Change::Source { servers: servers.to_vec(), followed: vec![web()] }).0
     }
 
     fn state(&self, port: u16) -> (State, Option<WhyCode>) {
@@ -71,8 +71,10 @@ fn count(hits: &str, server: char) -> usize {
 fn a_source_makes_an_upstream_that_takes_requests_by_its_weights() {
     let world = World::new(1 << 20);
     let heavy = stated(81, Sourced { weight: Some(9), ..Sourced::default() });
-    let (changed, there) =
-        world.as_source(&Change::Source { servers: vec![heavy.clone(), named(82)] });
+    let (changed, there) = world.as_source(&Change::Source {
+        servers: vec![heavy.clone(), named(82)],
+        followed: vec![web()],
+    });
     assert!(changed && there);
     let hits = world.hits("app", 100);
     assert_eq!((count(&hits, '1'), count(&hits, '2')), (90, 10), "rule 9: 9 to 1");

@@ -19,7 +19,7 @@ use crate::upstream::Upstream;
 pub(super) fn state(
     current: Option<&Upstream>,
     name: &UpstreamName,
-    stated: &[Stated],
+    (stated, followed): (&[Stated], &[Origin]),
     ctx: &mut Context<'_>,
 ) -> Result<Applied, ChangeError> {
     if current.is_none() && stated.is_empty() {
@@ -36,8 +36,10 @@ pub(super) fn state(
         there.insert(server.addr.clone());
         let said = says.get(&server.addr);
         if server.origin != ctx.origin {
-            let Some(said) = said.filter(|_| server.is_vanished()) else { continue };
-            // Whose it was names it no longer.
+            let is_left = server.source.is_some()
+                && (server.is_vanished() || !followed.contains(&server.origin));
+            let Some(said) = said.filter(|_| is_left) else { continue };
+            // Whose it was names it no longer, or is not heard any more.
             server.origin = ctx.origin.clone();
             server.source = Some(**said);
             continue;
@@ -93,7 +95,7 @@ fn vanish(server: &mut Server, now: u64) {
     if !server.is_vanished() {
         let said = server.source.unwrap_or_default();
         let standing = Standing::Vanished { since: now };
-        server.source = Some(Sourced { standing, held: false, ..said });
+        server.source = Some(Sourced { standing, held: false, discarded: false, ..said });
     }
 }
 

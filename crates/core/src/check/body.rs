@@ -1,5 +1,7 @@
 //! What is said of a check, field by field, and what that makes.
 
+use std::net::Ipv6Addr;
+
 use crate::body::Field;
 use crate::check::status::Statuses;
 use crate::check::words::{
@@ -133,7 +135,7 @@ impl CheckBody {
             fails: run("fails", &self.fails, Check::FAILS)?,
             passes: run("passes", &self.passes, Check::PASSES)?,
             uri: uri.unwrap_or_else(|| if kind.is_http() { "/" } else { "" }.to_owned()),
-            host: text("host", &self.host, |text| field::host(text).map(drop))?,
+            host: text("host", &self.host, |text| host(kind, text))?,
             port,
             sni: text("sni", &self.sni, |text| field::tls_name(text).map(drop))?,
             verify,
@@ -237,11 +239,42 @@ fn uri(kind: Kind, text: &str) -> Result<(), FieldError> {
     }
 }
 
+/// HTTP/1.1 says it as it is; HTTP/2 has it among the parts of a URI.
+fn host(kind: Kind, text: &str) -> Result<(), FieldError> {
+    field::host(text)?;
+    let fits = kind != Kind::Grpc || authority(text).is_some();
+    fits.then_some(()).ok_or(FieldError::Authority)
+}
+
+fn authority(text: &str) -> Option<()> {
+    let port = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (address, rest) = rest.split_once(']')?;
+            address.parse::<Ipv6Addr>().ok()?;
+            if rest.is_empty() { None } else { Some(rest.strip_prefix(':')?) }
+        }
+        None => {
+            let (name, port) = match text.split_once(':') {
+                Some((name, port)) => (name, Some(port)),
+                None => (text, None),
+            };
+            let is_part = |c: u8| c.is_ascii_alphanumeric() || b"-._~".contains(&c);
+            (!name.is_empty() && name.bytes().all(is_part)).then_some(port)?
+        }
+    };
+    port.is_none_or(|port| port.parse::<u16>().is_ok()).then_some(())
+}
+
 fn file(text: &str) -> Result<(), FieldError> {
     field::text(text, MAX_PATH)?;
     text.starts_with('/').then_some(()).ok_or(FieldError::Path)
 }
 
 fn path(text: &str) -> bool {
-    text.starts_with('/') && text.len() <= MAX_PATH && text.bytes().all(|c| c.is_ascii_graphic())
+    text.starts_with('/') && text.len() <= MAX_PATH && text.bytes().all(is_sent)
+}
+
+/// What a request line has; `#` begins what is not sent.
+fn is_sent(c: u8) -> bool {
+    c.is_ascii_graphic() && !b"\"`<>#".contains(&c)
 }

@@ -6,8 +6,10 @@
 //! decide yet, the next probe comes by the jitter earlier, so that a peer that died is known after
 //! `interval × fails + timeout` at the latest.
 //!
-//! Only so many probes run at a time, and of these at most half are of peers that failed last, and a
-//! quarter of new ones: those that time out leave room for the living. Times are ms of one clock that all processes share and
+//! Only so many probes run at a time, and of these at most half are of peers that are known to fail,
+//! and a quarter of new ones: those that time out leave room for the living. Peers whose failure does
+//! not decide yet go before those that are known to fail, and have an eighth for themselves, so that
+//! the dead do not delay the verdict on others. Times are ms of one clock that all processes share and
 //! that is never set back.
 
 use std::collections::{BTreeSet, HashMap};
@@ -90,7 +92,8 @@ impl Standing {
         match self {
             Self::New => 0,
             Self::Sound => 1,
-            Self::InDoubt | Self::Ailing => 2,
+            Self::InDoubt => 2,
+            Self::Ailing => 3,
         }
     }
 }
@@ -123,7 +126,7 @@ pub struct Due {
 #[derive(Debug, Default)]
 pub struct Schedule {
     peers: HashMap<u64, Entry>,
-    queues: [Queue; 3],
+    queues: [Queue; 4],
     /// Probes that run, also of peers that were taken away meanwhile, and the queue they come from.
     running: HashMap<u64, usize>,
 }
@@ -155,6 +158,10 @@ impl Entry {
         }
     }
 
+    fn due(self, at: u64) -> Self {
+        Self { due: Some(at), ..self }
+    }
+
     /// With the time that its timing gives, where it waits.
     fn again(self, key: u64, now: u64) -> Self {
         Self { due: self.due.map(|_| self.next(key, now)), ..self }
@@ -162,14 +169,18 @@ impl Entry {
 }
 
 impl Schedule {
-    /// Takes a peer. One that is there goes on, by another timing if it has another.
+    /// Takes a peer. One that is there goes on, by another timing if it has another; where its last
+    /// probe is said not to count any more, it is due.
     pub fn put(&mut self, Probed { key, timing, began, standing }: Probed, now: u64) {
         let fresh = Entry { timing, due: None, began, standing };
         let entry = match self.peers.get(&key).copied() {
+            Some(old) if began.is_none() && old.began.is_some() && old.due.is_some() => {
+                fresh.due(now)
+            }
             Some(old) if old.timing == timing => return,
             Some(old) => Entry { timing, ..old }.again(key, now),
             None if self.running.contains_key(&key) => fresh,
-            None => Entry { due: Some(fresh.next(key, now)), ..fresh },
+            None => fresh.due(fresh.next(key, now)),
         };
         self.enter(key, entry);
     }
@@ -185,12 +196,18 @@ impl Schedule {
     /// When a peer is due next of which a probe may begin then; `None` also where as many run as
     /// may: one that ends makes room.
     pub fn first(&self, limit: usize) -> Option<u64> {
-        self.heads(limit).min().map(|(due, _)| due)
+        self.heads(limit).into_iter().flatten().min().map(|(due, _)| due)
     }
 
-    /// Takes the peer that has been due longest, to probe it; `limit` probes may run at a time.
+    /// Takes the peer that has been due longest, to probe it; `limit` probes may run at a time. One
+    /// in doubt goes before those that are known to fail.
     pub fn next(&mut self, limit: usize, now: u64) -> Option<Due> {
-        let (due, key) = self.heads(limit).min().filter(|&(due, _)| due <= now)?;
+        let mut heads = self.heads(limit).map(|head| head.filter(|&(due, _)| due <= now));
+        let [.., in_doubt, ailing] = &mut heads;
+        if in_doubt.is_some() {
+            *ailing = None;
+        }
+        let (due, key) = heads.into_iter().flatten().min()?;
         let entry = *self.peers.get(&key)?;
         self.enter(key, Entry { due: None, began: Some(now), ..entry });
         let queue = entry.standing.queue();
@@ -221,15 +238,16 @@ impl Schedule {
     }
 
     /// The first of each queue of which a probe may begin.
-    fn heads(&self, limit: usize) -> impl Iterator<Item = (u64, u64)> {
+    fn heads(&self, limit: usize) -> [Option<(u64, u64)>; 4] {
+        let [new, _, in_doubt, ailing] = &self.queues;
         let has_room = self.running.len() < limit;
-        let shares = [limit / 4, limit, limit / 2];
-        let open = self
-            .queues
-            .iter()
-            .zip(shares)
-            .filter(move |(queue, share)| has_room && queue.running < (*share).max(1));
-        open.filter_map(|(queue, _)| queue.waiting.first().copied())
+        let new = new.running < (limit / 4).max(1);
+        let (failed, half) = (in_doubt.running + ailing.running, (limit / 2).max(1));
+        let mut room = [new, true, failed < half + limit / 8, failed < half].into_iter();
+        self.queues.each_ref().map(|queue| {
+            let open = room.next() == Some(true) && has_room;
+            queue.waiting.first().copied().filter(|_| open)
+        })
     }
 
     fn enter(&mut self, key: u64, entry: Entry) {

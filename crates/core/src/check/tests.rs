@@ -45,7 +45,7 @@ fn words_give_a_check_with_the_defaults_of_its_kind() {
 
 #[test]
 fn a_bad_word_is_named_with_what_it_may_be() {
-    let table: [(&[&str], &str); 35] = [
+    let table: [(&[&str], &str); 36] = [
         (&["type=ftp"], "\"type=ftp\": it is none of: http, https, tcp, grpc"),
         (&["interval=5x"], "\"interval=5x\": it is not a time like \"30s\" or \"1m30s\""),
         (&["interval=99ms"], "\"interval=99ms\": it must be a time from 100ms to 3600s"),
@@ -59,11 +59,11 @@ fn a_bad_word_is_named_with_what_it_may_be() {
         (&["fails=x"], "\"fails=x\": it must be a whole number from 1 to 100"),
         (
             &["uri=health"],
-            "\"uri=health\": it must begin with \"/\" and have printable characters of ASCII only, and no spaces",
+            "\"uri=health\": it must begin with \"/\" and have printable characters of ASCII only, and no spaces, quotes, \"<\", \">\", or \"#\"",
         ),
         (
             &["uri=/a b"],
-            "\"uri=/a b\": it must begin with \"/\" and have printable characters of ASCII only, and no spaces",
+            "\"uri=/a b\": it must begin with \"/\" and have printable characters of ASCII only, and no spaces, quotes, \"<\", \">\", or \"#\"",
         ),
         (
             &["type=grpc", "uri=/x"],
@@ -73,6 +73,10 @@ fn a_bad_word_is_named_with_what_it_may_be() {
         (
             &["host=a b"],
             "\"host=a b\": it must have printable characters of ASCII only, and no spaces",
+        ),
+        (
+            &["type=grpc", "host=a/b"],
+            "\"host=a/b\": it must be a name or an address, with a port or without",
         ),
         (&["type=tcp", "host=a"], "\"host=a\": it has no meaning where the type is \"tcp\""),
         (&["port=0"], "\"port=0\": it must be a whole number from 1 to 65535"),
@@ -121,6 +125,22 @@ fn a_bad_word_is_named_with_what_it_may_be() {
         (&["mandatory", "mandatory"], "duplicate parameter \"mandatory\""),
     ] {
         assert_eq!(Check::parse(words).unwrap_err().to_string(), text);
+    }
+}
+
+#[test]
+fn what_no_request_can_have_is_refused() {
+    for uri in ["/<x>", "/a`b", "/?q=\"a\"", "/?a>b", "/a#b"] {
+        let error = Check::parse(&[&format!("uri={uri}")]).unwrap_err();
+        assert!(error.to_string().contains("quotes"), "{uri}: {error}");
+    }
+    let grpc = |host: &str| Check::parse(&["type=grpc", &format!("host={host}")]);
+    for host in ["a", "a.b-c_d", "a:80", "10.0.0.1", "[::1]", "[::1]:50051"] {
+        assert!(grpc(host).is_ok(), "{host}");
+    }
+    for host in ["a/b", "a@b", "a%b", "a:", "a:b:c", "a:65536", ":80", "[::1", "[x]", "[::1]80"] {
+        assert!(grpc(host).is_err(), "{host}");
+        assert!(Check::parse(&[&format!("host={host}")]).is_ok(), "HTTP/1.1 sends {host}");
     }
 }
 

@@ -4,7 +4,7 @@
 /// The first wait at most, ms.
 const FIRST: u64 = 1_000;
 /// The longest, ms.
-const LONGEST: u64 = 30_000;
+pub const LONGEST: u64 = 30_000;
 
 /// Milliseconds to wait after so many failures in a row; `random` is any number.
 pub fn after(failures: u32, random: u32) -> u64 {

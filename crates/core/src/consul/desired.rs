@@ -58,6 +58,7 @@ fn said(instance: &Instance) -> Sourced {
         failing: instance.critical,
         standing,
         held: false,
+        discarded: false,
     }
 }
 

@@ -173,6 +173,11 @@ impl Guard {
         self.held.as_ref()
     }
 
+    /// What the source named last; `None`: it said nothing yet.
+    pub fn named(&self) -> Option<&[Stated]> {
+        self.named.as_deref()
+    }
+
     /// The source has answered: it names these servers, one for each address.
     pub fn look(
         &mut self,
@@ -181,9 +186,6 @@ impl Guard {
         evidence: Evidence,
         now: u64,
     ) -> Decision {
-        for server in &named {
-            self.discarded.remove(&server.addr);
-        }
         self.denied = evidence.denied;
         self.named = Some(named);
         self.decide(known, now, if evidence.consistent { Say::Confirmed } else { Say::Answer })
@@ -198,7 +200,6 @@ impl Guard {
     /// An operator says that what is held goes. `None`: nothing is held.
     pub fn apply(&mut self, known: &[Known], now: u64) -> Option<Decision> {
         self.held.as_ref()?;
-        self.discarded.clear();
         Some(self.decide(known, now, Say::Apply))
     }
 
@@ -211,6 +212,9 @@ impl Guard {
     }
 
     fn decide(&mut self, known: &[Known], now: u64, say: Say) -> Decision {
+        // Whoever watched before may have been told.
+        let told = known.iter().filter(|k| k.said.discarded && k.said.vanished().is_none());
+        self.discarded.extend(told.map(|k| k.addr.clone()));
         let named = self.named.clone().unwrap_or_default();
         let addrs: HashSet<&ServerAddr> = named.iter().map(|server| &server.addr).collect();
         // One that is named at another address has moved; it is not missed.
@@ -222,15 +226,26 @@ impl Guard {
             .copied()
             .filter(|k| !addrs.contains(&k.addr) && !identities.contains(&k.said.identity))
             .collect();
+        if !named.is_empty() && self.empty.take().is_some() {
+            // They come back one by one: an answer without any is no first one that leaves these out.
+            self.missed.clear();
+        }
         self.missed = missing
             .iter()
-            .map(|k| (k.addr.clone(), *self.missed.get(&k.addr).unwrap_or(&now)))
+            .map(|k| (k.addr.clone(), self.missed.get(&k.addr).map_or(now, |&at| at.min(now))))
             .collect();
         let wait = if named.is_empty() && !present.is_empty() {
             self.empty(&missing, now, say)
         } else {
             self.empty = None;
-            self.fewer(&missing, named.len(), present.len(), now, say)
+            // What went a moment ago counts too: many small removals in a row are one large one.
+            let went = known.iter().filter(|k| {
+                let is_new = |since: u64| since.saturating_add(CONFIRM) > now;
+                let is_missed = !addrs.contains(&k.addr) && !identities.contains(&k.said.identity);
+                is_missed && k.said.vanished().is_some_and(is_new)
+            });
+            let counts = Counts { left: named.len(), of: present.len(), went: went.count() };
+            self.fewer(&missing, counts, now, say)
         };
         let stays = |k: &&Known| !wait.go.contains(&k.addr);
         let stay: Vec<&Known> = missing.iter().copied().filter(stays).collect();
@@ -243,11 +258,15 @@ impl Guard {
             Held { why, since, until: wait.until, servers }
         });
         let is_held = self.held.is_some();
-        let mut servers = named;
-        servers.extend(
-            stay.iter()
-                .map(|k| Stated { addr: k.addr.clone(), said: Sourced { held: true, ..k.said } }),
-        );
+        if say == Say::Apply {
+            self.discarded.clear();
+        }
+        self.discarded.retain(|addr| !addrs.contains(addr));
+        let mut servers = named.clone();
+        servers.extend(stay.iter().map(|k| {
+            let discarded = self.discarded.contains(&k.addr);
+            Stated { addr: k.addr.clone(), said: Sourced { held: true, discarded, ..k.said } }
+        }));
         Decision {
             servers,
             confirm_at: wait.confirm_at.filter(|_| is_held),
@@ -260,6 +279,8 @@ impl Guard {
     /// The source names none.
     fn empty(&mut self, missing: &[&Known], now: u64, say: Say) -> Wait {
         let (since, mut confirmed) = self.empty.unwrap_or((now, false));
+        // The clock may have been set back.
+        let since = since.min(now);
         let over = since.saturating_add(self.rules.empty_hold.0);
         confirmed |= say == Say::Confirmed && now >= over;
         self.empty = Some((since, confirmed));
@@ -287,14 +308,16 @@ impl Guard {
     }
 
     /// The source names some.
-    fn fewer(&self, missing: &[&Known], left: usize, of: usize, now: u64, say: Say) -> Wait {
+    fn fewer(&self, missing: &[&Known], counts: Counts, now: u64, say: Say) -> Wait {
+        let Counts { left, of, went } = counts;
+        let of = of + went;
         if say == Say::Apply {
             return Wait::none(addrs(missing));
         }
         let (kept, gone): (Vec<&Known>, Vec<&Known>) =
             missing.iter().partition(|k| self.discarded.contains(&k.addr));
         let most = (of * usize::from(self.rules.max_removal) / 100).max(1);
-        let (removed, min) = (gone.len(), self.rules.min_servers);
+        let (removed, min) = (gone.len() + went, self.rules.min_servers);
         let is_few = removed <= most && left >= min as usize;
         // Each is believed gone once a consistent read leaves it out so long after the first did.
         // What is held waits for that too where servers that came meanwhile make it few.
@@ -318,6 +341,16 @@ impl Guard {
         let until = rest.iter().map(|k| since(k) + CONFIRM).min();
         Wait { why, go: addrs(&go), until, confirm_at: until.map(|at| at.max(now)), wake_at: None }
     }
+}
+
+/// How many servers there are.
+struct Counts {
+    /// Named now.
+    left: usize,
+    /// There until now, the held ones among them.
+    of: usize,
+    /// Gone a moment ago.
+    went: usize,
 }
 
 /// What calls for a decision.

@@ -15,12 +15,14 @@ pub struct Pace {
 impl Pace {
     /// When the next read may be made: `now` or later.
     pub fn earliest(self, now: u64) -> u64 {
-        self.paid.saturating_sub((BURST - 1) * COST).max(now)
+        // More is owed only where the clock was set back.
+        let paid = self.paid.min(now + BURST * COST);
+        paid.saturating_sub((BURST - 1) * COST).max(now)
     }
 
     /// A read is made.
     pub fn spend(&mut self, now: u64) {
-        self.paid = self.paid.max(now) + COST;
+        self.paid = self.paid.clamp(now, now + BURST * COST) + COST;
     }
 }
 
@@ -39,5 +41,10 @@ mod tests {
         assert!((40..=46).contains(&reads), "{reads} in 10 s");
         // Who was quiet may be quick again.
         assert_eq!(pace.earliest(20_000), 20_000);
+        // A clock that is set back by an hour is no debt.
+        pace.spend(3_600_000);
+        assert!(pace.earliest(1_000) <= 1_250);
+        pace.spend(1_000);
+        assert!(pace.earliest(1_250) <= 1_750);
     }
 }

@@ -1,6 +1,6 @@
 //! The next read of a Consul, as a request.
 
-use crate::consul::service::{Of, Service};
+use crate::consul::service::Service;
 use crate::consul::settings::Consul;
 
 /// What is read.
@@ -71,9 +71,6 @@ impl Query {
             value.iter().for_each(|value| add(name, Some(value)));
         }
         if let What::Health(_) = what {
-            if let Of::Tag(tag) = &service.of {
-                add("tag", Some(tag));
-            }
             let Service { tag, filter, near, .. } = service;
             for (name, value) in [("tag", tag), ("filter", filter), ("near", near)] {
                 value.iter().for_each(|value| add(name, Some(value)));
@@ -132,13 +129,13 @@ mod tests {
     fn rule_10_parameters_pass_through_and_the_token_is_a_header() {
         let consul = consul(&["dc=dc 2", "ns=team&x=1", "wait=10s"]);
         let words = ["tag=v2", "filter=Service.Meta.zone == \"a\"", "near=_agent"];
-        let web = service("tag:lb", &words);
+        let web = service("web", &words);
         let how = How { index: 1, consistent: true, wait: Some(u64::MAX) };
         let query = Query::new(&consul, &web, What::Health("a/../b"), how, Some("s3cret"));
         assert_eq!(
             query.target,
             "/v1/health/service/a%2F..%2Fb?index=1&wait=10000ms&consistent&dc=dc%202\
-             &ns=team%26x%3D1&tag=lb&tag=v2&filter=Service.Meta.zone%20%3D%3D%20%22a%22&near=_agent"
+             &ns=team%26x%3D1&tag=v2&filter=Service.Meta.zone%20%3D%3D%20%22a%22&near=_agent"
         );
         assert!(query.headers.contains(&("X-Consul-Token", "s3cret".to_owned())));
         assert!(!query.target.contains("s3cret"));

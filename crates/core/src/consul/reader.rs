@@ -174,10 +174,10 @@ impl Reader {
         }
     }
 
-    /// Goes on where another reader was whose last good answer had this index: what is there is read
-    /// at once, and a lower index is an index that went back.
-    pub fn resume(servers: usize, seen: u64) -> Self {
-        Self { seen, ..Self::new(servers) }
+    /// Goes on where another reader was that knew this of the source: what is there is read at once,
+    /// and an index lower than that of its last good answer is an index that went back.
+    pub fn resume(servers: usize, status: Status) -> Self {
+        Self { seen: status.index, status, ..Self::new(servers) }
     }
 
     /// What is known of the source.
@@ -192,7 +192,9 @@ impl Reader {
 
     /// The next read.
     pub fn next(&self, now: u64) -> Read {
-        let at = self.pace.earliest(now.max(self.at));
+        // Later than that only where the clock was set back.
+        let at = self.at.min(now + backoff::LONGEST);
+        let at = self.pace.earliest(now).max(at);
         let due = self.confirm_at.is_some_and(|confirm| confirm <= at + NEAR);
         let how = if self.consistent || due {
             How { index: 0, consistent: true, ..How::default() }
@@ -214,6 +216,12 @@ impl Reader {
         self.confirm_at = at;
     }
 
+    /// What was answered cannot be put in force: it is read again then, without waiting for a change.
+    pub fn again(&mut self, at: u64) {
+        self.index = 0;
+        self.at = at;
+    }
+
     /// A whole answer came to a read; `read` reads its body, `random` is any number.
     pub fn answered<T>(
         &mut self,
@@ -230,7 +238,8 @@ impl Reader {
             return self.failed(Failure::NoLeader, (now, random));
         }
         let index = reply.index.unwrap_or(0).max(1);
-        if index < self.seen && !how.consistent {
+        // The answer to a confirmation counts, that of another consistent read does not.
+        if index < self.seen && !self.consistent {
             let from = self.seen;
             let (least, most) = AGAIN;
             self.index = 0;

@@ -53,6 +53,8 @@ pub struct Service {
 
 const EMPTY_HOLD: (Millis, Millis) = (Millis(0), Millis(24 * 3_600_000));
 const MAX_SERVERS: u32 = super::MAX_ENTRIES as u32;
+/// What parts a tag from the service in a source's name.
+const TAG: &str = ",tag=";
 /// The longest filter, in bytes.
 const MAX_FILTER: usize = 1024;
 
@@ -96,7 +98,7 @@ impl Service {
             let text = |max| field::text(value, max).map(str::to_owned);
             match name {
                 "consul" => service.consul = text(MAX_TEXT)?,
-                "tag" => service.tag = Some(text(MAX_TEXT)?),
+                "tag" if !is_tag => service.tag = Some(text(MAX_TEXT)?),
                 "filter" => service.filter = Some(text(MAX_FILTER)?),
                 "near" => service.near = Some(text(MAX_TEXT)?),
                 "min_servers" => {
@@ -133,23 +135,43 @@ impl Service {
         Ok(service)
     }
 
-    /// The same for one service of those that have the tag.
+    /// The same for one service of those that have the tag: its instances that have it.
     pub fn of_service(&self, name: &str) -> Self {
-        Self { of: Of::Name(name.to_owned()), ..self.clone() }
+        let tag = match &self.of {
+            Of::Tag(tag) => Some(tag.clone()),
+            Of::Name(_) => self.tag.clone(),
+        };
+        Self { of: Of::Name(name.to_owned()), tag, ..self.clone() }
     }
 
     /// Whether a service of those that have the tag can be a source: its name must be short enough.
     pub fn fits(&self, name: &str) -> bool {
-        self.consul.len() + 1 + name.len() <= MAX_NAME
+        self.of_service(name).source().len() <= MAX_NAME
     }
 
-    /// The source's name after its kind, as in `consul:dc1:web` and `consul/dc1:web`.
+    /// The service that a source's name is of, where it is one of those that have the tag.
+    pub fn service_of<'a>(&self, source: &'a str) -> Option<&'a str> {
+        let Of::Tag(tag) = &self.of else { return None };
+        let rest = source.strip_prefix(self.consul.as_str())?.strip_prefix(':')?;
+        rest.strip_suffix(tag.as_str())?.strip_suffix(TAG)
+    }
+
+    /// The source's name after its kind, as in `consul:dc1:web` and `consul/dc1:web`; with the tag
+    /// where one is asked for, so that two upstreams may have parts of one service.
     pub fn source(&self) -> String {
-        match &self.of {
-            Of::Name(name) => format!("{}:{name}", self.consul),
-            Of::Tag(tag) => format!("{}:tag:{tag}", self.consul),
+        match (&self.of, &self.tag) {
+            (Of::Name(name), None) => format!("{}:{name}", self.consul),
+            (Of::Name(name), Some(tag)) => format!("{}:{name}{TAG}{tag}", self.consul),
+            (Of::Tag(tag), _) => format!("{}:tag:{tag}", self.consul),
         }
     }
+}
+
+/// Whether a source is that of one service of those that have a tag, by the names of both.
+pub fn is_of_tag(tagged: &str, source: &str) -> bool {
+    let Some((consul, tag)) = tagged.split_once(":tag:") else { return false };
+    let rest = source.strip_prefix(consul).and_then(|rest| rest.strip_prefix(':'));
+    rest.and_then(|rest| rest.strip_suffix(tag)).is_some_and(|rest| rest.ends_with(TAG))
 }
 
 #[cfg(test)]
@@ -164,7 +186,6 @@ mod tests {
         assert_eq!(web.on_empty, OnEmpty::Hold);
         let words = [
             "consul=dc1",
-            "tag=v2",
             "filter=Service.Meta.zone == \"a\"",
             "near=_agent",
             "min_servers=3",
@@ -174,10 +195,28 @@ mod tests {
         ];
         let all = Service::parse("tag:lb", &words).unwrap();
         assert_eq!((all.source().as_str(), all.max_removal), ("dc1:tag:lb", 20));
-        assert_eq!(all.of_service("web").source(), "dc1:web");
-        assert!(all.fits(&"a".repeat(124)) && !all.fits(&"a".repeat(125)));
+        let one = all.of_service("web");
+        assert_eq!((one.source().as_str(), one.tag.as_deref()), ("dc1:web,tag=lb", Some("lb")));
+        assert_eq!(all.service_of("dc1:web,tag=lb"), Some("web"));
+        for other in ["dc1:web", "dc1:web,tag=l", "dc2:web,tag=lb", "dc1:tag:lb"] {
+            assert_eq!(all.service_of(other), None, "{other}");
+        }
+        assert!(all.fits(&"a".repeat(117)) && !all.fits(&"a".repeat(118)));
         assert!(Service::parse(&"a".repeat(125), &["consul=dc1"]).is_err());
-        assert_eq!((all.tag.as_deref(), all.on_empty), (Some("v2"), OnEmpty::Keep));
+        assert_eq!(all.on_empty, OnEmpty::Keep);
+        let part = Service::parse("web", &["consul=dc1", "tag=v2"]).unwrap();
+        assert_eq!(part.source(), "dc1:web,tag=v2");
+    }
+
+    #[test]
+    fn a_tag_is_known_by_the_names_of_its_services() {
+        let all = Service::parse("tag:lb", &["consul=dc1"]).unwrap();
+        assert!(is_of_tag(&all.source(), &all.of_service("web").source()));
+        for (tagged, source) in
+            [("dc1:tag:lb", "dc2:web,tag=lb"), ("dc1:tag:lb", "dc1:web"), ("dc1:web", "dc1:web")]
+        {
+            assert!(!is_of_tag(tagged, source), "{tagged} {source}");
+        }
     }
 
     #[test]
@@ -185,6 +224,7 @@ mod tests {
         let table = [
             ("web", vec![], "parameter \"consul\" is missing"),
             ("tag:", vec!["consul=a"], "invalid value \"tag:\": it must not be empty"),
+            ("tag:lb", vec!["consul=a", "tag=b"], "invalid parameter \"tag=b\""),
             ("web", vec!["consul=a", "consul=b"], "duplicate parameter \"consul\""),
             (
                 "web",

@@ -104,6 +104,8 @@ struct SourceLine {
     vanished: Option<u64>,
     #[serde(default, skip_serializing_if = "is_default")]
     held: bool,
+    #[serde(default, skip_serializing_if = "is_default")]
+    discarded: bool,
 }
 
 impl SourceLine {
@@ -115,6 +117,7 @@ impl SourceLine {
             maintenance: said.standing == Standing::Maintenance,
             vanished: said.vanished(),
             held: said.held,
+            discarded: said.discarded,
         }
     }
 
@@ -124,8 +127,8 @@ impl SourceLine {
             None if self.maintenance => Standing::Maintenance,
             None => Standing::Named,
         };
-        let Self { identity, weight, critical, held, .. } = self;
-        Sourced { identity, weight, failing: critical, standing, held }
+        let Self { identity, weight, critical, held, discarded, .. } = self;
+        Sourced { identity, weight, failing: critical, standing, held, discarded }
     }
 }
 

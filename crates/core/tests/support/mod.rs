@@ -290,14 +290,15 @@ pub fn any_sourced() -> impl Strategy<Value = Sourced> {
         Just(Standing::Maintenance),
         any::<u64>().prop_map(|since| Standing::Vanished { since }),
     ];
-    let flags = (any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), any::<bool>());
     (any::<u32>(), any::<Option<u16>>(), standing, flags).prop_map(
-        |(identity, weight, standing, (failing, held))| Sourced {
+        |(identity, weight, standing, (failing, held, discarded))| Sourced {
             identity,
             weight,
             failing,
             standing,
             held,
+            discarded,
         },
     )
 }

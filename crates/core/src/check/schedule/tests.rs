@@ -117,6 +117,29 @@ fn a_dead_rack_does_not_delay_the_living() {
 }
 
 #[test]
+fn a_dead_rack_does_not_delay_the_verdict_on_another() {
+    let timing = timing(&["interval=1s", "timeout=1s", "jitter=0%"]);
+    let start = 1_000_000;
+    let mut schedule = Schedule::default();
+    // The dead of the first rack wait for each other: of 64 probes 32 may be theirs.
+    let known = (0..220).map(|key| Probed {
+        key,
+        timing,
+        began: Some(start - 1),
+        standing: if key < 200 { Standing::Ailing } else { Standing::Sound },
+    });
+    set(&mut schedule, known.collect::<Vec<_>>(), start);
+    let fell = |key| (1_000, if key < 200 { Standing::Ailing } else { Standing::InDoubt });
+    let begun = run(&mut schedule, 64, (start, start + 5_000), fell);
+    for key in 200..220 {
+        let times: Vec<u64> = begun.iter().filter(|b| b.1 == key).map(|b| b.0).collect();
+        assert!(times[1] - times[0] <= 1_500, "{key}: {times:?}");
+    }
+    let dead = begun.iter().filter(|b| b.1 < 200).count();
+    assert!(dead >= 32, "who is in doubt comes first, and not alone: {dead}");
+}
+
+#[test]
 fn peers_come_and_go_while_their_probes_run() {
     let (old, new) = (timing(&[]), timing(&["interval=1s"]));
     let mut schedule = Schedule::default();
@@ -137,8 +160,11 @@ fn peers_come_and_go_while_their_probes_run() {
     schedule.ended(0, Standing::Sound, 40);
     let due = schedule.first(9).unwrap();
     assert!(due <= 1_240, "by its new interval: {due}");
-    set(&mut schedule, fresh(0..1, new), 50);
+    let known = fresh(0..1, new).map(|peer| Probed { began: Some(30), ..peer });
+    set(&mut schedule, known, 50);
     assert_eq!(schedule.first(9), Some(due), "what is known stays");
+    set(&mut schedule, fresh(0..1, new), 60);
+    assert_eq!(schedule.first(9), Some(60), "its check went and came back meanwhile");
 }
 
 #[test]

@@ -57,7 +57,8 @@ impl World {
         let gone: Vec<Known> = gone
             .map(|k| {
                 let standing = Standing::Vanished { since: self.now };
-                Known { said: Sourced { standing, held: false, ..k.said }, ..k.clone() }
+                let said = Sourced { standing, held: false, discarded: false, ..k.said };
+                Known { said, ..k.clone() }
             })
             .collect();
         self.known = stays;
@@ -105,6 +106,7 @@ fn rule_12_few_removals_apply_at_once() {
     world.look(&[1, 2], PLAIN);
     assert_eq!(world.open(), [1, 2]);
     // Half of two, and of three the largest whole number that is no more than half.
+    world.now += 2_000;
     world.look(&[1], PLAIN);
     assert_eq!((world.open(), world.why()), (vec![1], None));
     let mut world = World::new(RULES, &[1, 2, 3]);
@@ -195,6 +197,47 @@ fn rule_12_an_empty_answer_is_held_and_then_only_those_go_that_fail() {
 }
 
 #[test]
+fn rule_12_who_comes_back_one_by_one_to_an_empty_registry_takes_no_other_along() {
+    let mut world = World::new(RULES, &[1, 2, 3, 4, 5]);
+    world.look(&[], SURE);
+    world.now += 20_000;
+    let decision = world.look(&[1], PLAIN);
+    assert_eq!(decision.confirm_at, Some(world.now + 2_000));
+    world.look(&[1], SURE);
+    assert_eq!((world.open(), world.why()), (vec![1, 2, 3, 4, 5], Some("max_removal")));
+    world.now += 1_000;
+    world.look(&[1, 2, 3, 4, 5], PLAIN);
+    assert_eq!((world.open(), world.why()), (vec![1, 2, 3, 4, 5], None));
+}
+
+#[test]
+fn rule_12_many_small_removals_in_a_row_are_one_large_one() {
+    let mut world = World::new(RULES, &[1, 2, 3, 4, 5, 6, 7, 8]);
+    world.look(&[1, 2, 3, 4, 5], PLAIN);
+    world.now += 200;
+    world.look(&[1, 2, 3, 4], PLAIN);
+    assert_eq!((world.open(), world.why()), (vec![1, 2, 3, 4], None));
+    world.now += 200;
+    let decision = world.look(&[1, 2, 3], PLAIN);
+    assert_eq!(decision.began, Some(Why::Removal { removed: 5, of: 8 }));
+    world.now += 2_000;
+    world.look(&[1, 2, 3], SURE);
+    assert_eq!((world.open(), world.why()), (vec![1, 2, 3], None));
+    // Those that only moved are not counted.
+    let mut world = World::new(RULES, &[1, 2, 3, 4]);
+    let mut named: Vec<Stated> = [1, 2, 3, 4].map(stated).into();
+    for (i, server) in named.iter_mut().enumerate() {
+        server.addr = addr(11 + i as u8);
+    }
+    let decision = world.guard.look(named.clone(), &world.known, PLAIN, world.now);
+    world.put(decision);
+    named.pop();
+    let decision = world.guard.look(named, &world.known, PLAIN, world.now);
+    world.put(decision);
+    assert_eq!((world.open(), world.why()), (vec![11, 12, 13], None));
+}
+
+#[test]
 fn rule_12_on_empty_says_what_becomes_of_them() {
     for (on_empty, open) in [(OnEmpty::Apply, vec![]), (OnEmpty::Keep, vec![1, 2])] {
         let mut world = World::new(Rules { on_empty, ..RULES }, &[1, 2]);
@@ -254,6 +297,24 @@ fn rule_15_an_operator_discards_what_is_held() {
     assert_eq!(world.open(), [1, 2, 3, 5]);
     world.look(&[5], PLAIN);
     assert_eq!((world.open(), world.why()), (vec![2, 3, 5], Some("discarded")));
+}
+
+#[test]
+fn rule_14_what_was_discarded_stays_for_another_watcher_too() {
+    let mut world = World::new(RULES, &[1, 2, 3, 4]);
+    world.look(&[4], PLAIN);
+    let decision = world.guard.discard(&world.known, world.now).unwrap();
+    world.put(decision);
+    world.guard = Guard::new(RULES);
+    world.look(&[4], PLAIN);
+    world.now += 2_000;
+    world.look(&[4], SURE);
+    assert_eq!((world.open(), world.why()), (vec![1, 2, 3, 4], Some("discarded")));
+    // Named again, it is the source's once more, here as well.
+    world.look(&[1, 4], PLAIN);
+    world.guard = Guard::new(RULES);
+    world.look(&[4], PLAIN);
+    assert_eq!(world.open(), [2, 3, 4]);
 }
 
 #[test]

@@ -101,11 +101,53 @@ fn rule_4_holds_over_failures_too() {
 #[test]
 fn rule_16_another_reader_goes_on_where_the_last_one_was() {
     let mut world = World::new(1);
-    world.reader = Reader::resume(1, 500);
+    world.empty(Some(500));
+    let status = world.reader.status().clone();
+    world.reader = Reader::resume(1, status.clone());
     assert_eq!(world.next().how, How::default(), "what is there is read at once");
+    world.fail();
+    let after = world.reader.status();
+    assert_eq!((after.index, after.last_success), (500, status.last_success));
+    // And another one, while the source is away.
+    world.reader = Reader::resume(1, after.clone());
     assert_eq!(world.empty(Some(6)), Outcome::WentBack { from: 500, to: 6 });
-    world.reader = Reader::resume(1, 500);
+    world.reader = Reader::resume(1, status);
     assert!(is_answer(&world.empty(Some(500))));
+}
+
+#[test]
+fn rule_4_a_consistent_read_of_something_else_confirms_no_index_that_went_back() {
+    let mut world = World::new(1);
+    world.empty(Some(500));
+    world.reader.confirm(Some(world.now + 2_000));
+    world.begin();
+    world.now += 2_000;
+    world.reader.confirm(Some(world.now));
+    assert!(world.next().how.consistent);
+    assert_eq!(world.empty(Some(6)), Outcome::WentBack { from: 500, to: 6 });
+    assert!(is_answer(&world.empty(Some(6))));
+}
+
+#[test]
+fn a_clock_that_is_set_back_stops_no_reads() {
+    let mut world = World::new(1);
+    world.now += 3_600_000;
+    (0..9).for_each(|_| drop(world.fail()));
+    world.now -= 3_600_000;
+    assert!(world.next().at <= world.now + 30_000, "{}", world.next().at - world.now);
+    world.begin();
+    world.empty(Some(500));
+    assert!(world.next().at <= world.now + 1_250);
+}
+
+#[test]
+fn what_did_not_fit_is_read_again_without_waiting_for_a_change() {
+    let mut world = World::new(1);
+    world.empty(Some(500));
+    world.reader.again(world.now + 5_000);
+    assert_eq!((world.next().at, world.next().how), (world.now + 5_000, How::default()));
+    assert!(is_answer(&world.empty(Some(500))));
+    assert_eq!(world.next().how.index, 500);
 }
 
 #[test]
