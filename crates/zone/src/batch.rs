@@ -151,7 +151,8 @@ impl Work {
     }
 
     fn is_changed(&self) -> bool {
-        self.covered || self.now.as_ref() != self.before()
+        // One that the batch makes and takes away again was never there, whatever covered it.
+        self.covered && self.now.is_some() || self.now.as_ref() != self.before()
     }
 }
 

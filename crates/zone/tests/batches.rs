@@ -138,6 +138,19 @@ fn a_host_without_enough_others_is_refused_and_its_time_ends() {
 }
 
 #[test]
+fn what_a_batch_makes_and_takes_away_again_under_a_host_that_goes_down_is_not_there() {
+    let world = World::new(1 << 20);
+    let ops = [
+        put("a", "10.0.0.1:80"),
+        host("10.0.0.1", AdminState::Down, VerbOpts::default()),
+        delete("a"),
+    ];
+    ok(&world, &ops);
+    assert!(world.worker.read_wanted(&upstream("a")).is_none());
+    ok(&world, &[put("a", "10.0.0.1:80")]);
+}
+
+#[test]
 fn batches_leave_nothing_behind() {
     let world = World::new(1 << 20);
     let free = world.zone.report().free;
