@@ -4,35 +4,27 @@
 //! that dies in between leaves its last lines unwritten. Events of a ring are never read for the
 //! log: it misses nothing however many there are.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use peerage_zone::Said;
 
 use crate::ffi::file::File;
 use crate::ffi::global::Global;
-use crate::ffi::timer;
-use crate::log::{Level, Log};
+use crate::log::{Level, Log, Seldom};
 
-struct State {
-    file: RefCell<Option<Rc<File>>>,
-    /// When a failure was last logged, monotonic ms.
-    failed: Cell<Option<u64>>,
-}
-
-static STATE: Global<State> =
-    Global::new(State { file: RefCell::new(None), failed: Cell::new(None) });
+static FILE: Global<RefCell<Option<Rc<File>>>> = Global::new(RefCell::new(None));
+static FAILED: Seldom = Seldom::new();
 
 /// Writes to this file from now on, if any: that of the configuration in force, which workers
 /// have from the master.
 pub(crate) fn to(file: Option<Rc<File>>) {
-    STATE.get().file.replace(file);
+    FILE.get().replace(file);
 }
 
 /// Writes what was told in a zone.
 pub(crate) fn write(zone: &str, said: &[Said]) {
-    let state = STATE.get();
-    let file = state.file.borrow();
+    let file = FILE.get().borrow();
     let Some(file) = file.as_ref().filter(|_| !said.is_empty()) else { return };
     for some in said.chunks(PIECE) {
         let mut lines = Vec::with_capacity(256 * some.len());
@@ -40,19 +32,15 @@ pub(crate) fn write(zone: &str, said: &[Said]) {
             one.write_of_zone(&mut lines, zone);
             lines.push(b'\n');
         }
-        if let Err(error) = file.append(&lines) {
-            let now = timer::now();
-            if state.failed.get().is_none_or(|at| now - at >= SILENCE_MS) {
-                state.failed.set(Some(now));
-                let errno = error.raw_os_error().unwrap_or(0);
-                let text = format_args!("write() to \"{}\" failed", file.name());
-                Log::cycle().write(Level::Crit, errno, text);
-            }
+        if let Err(error) = file.append(&lines)
+            && FAILED.may()
+        {
+            let errno = error.raw_os_error().unwrap_or(0);
+            let text = format_args!("write() to \"{}\" failed", file.name());
+            Log::cycle().write(Level::Crit, errno, text);
         }
     }
 }
 
 /// Lines of one write.
 const PIECE: usize = 64;
-/// Between two lines about a log that cannot be written.
-const SILENCE_MS: u64 = 60_000;

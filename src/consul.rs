@@ -5,6 +5,7 @@
 //! decides.
 
 mod fetch;
+mod left;
 mod scene;
 mod tags;
 mod watch;

@@ -28,14 +28,13 @@ fn follower(consul: &dyn Registry, service: &str) -> Conf {
         .with_api("write=on")
 }
 
-fn servers(nginx: &Nginx) -> Vec<String> {
-    let app = nginx.api().upstream("app");
-    let all = app["servers"].as_array().cloned().unwrap_or_default();
-    all.iter().map(|server| server["server"].as_str().unwrap().to_owned()).collect()
-}
-
-fn source(nginx: &Nginx) -> Value {
-    nginx.api().get("sources/consul/dc1:web").1
+/// Two instances of "web".
+fn two(consul: &dyn Registry) -> [Backend; 2] {
+    [1, 2].map(|i| {
+        let backend = Backend::new(&format!("b{i}"));
+        consul.register("web", &format!("web-{i}"), backend.socket_addr(), &[]);
+        backend
+    })
 }
 
 /// Each worker has its share of these.
@@ -91,9 +90,7 @@ fn servers_come_and_go_with_the_registry() {
 #[test]
 fn what_an_operator_wants_outlives_every_answer() {
     with_each(|consul| {
-        let [b1, b2] = [1, 2].map(|i| Backend::new(&format!("b{i}")));
-        consul.register("web", "web-1", b1.socket_addr(), &[]);
-        consul.register("web", "web-2", b2.socket_addr(), &[]);
+        let [b1, _b2] = two(consul);
         let nginx = follower(consul, "").start();
         flows(&nginx, &["b1", "b2"]);
         nginx.api().verb("app", &b1, "down?reason=disk");
@@ -119,9 +116,7 @@ fn what_an_operator_wants_outlives_every_answer() {
 #[test]
 fn a_registry_that_dies_comes_back_empty_and_forgets_takes_no_server_along() {
     with_each(|consul| {
-        let [b1, b2] = [1, 2].map(|i| Backend::new(&format!("b{i}")));
-        consul.register("web", "web-1", b1.socket_addr(), &[]);
-        consul.register("web", "web-2", b2.socket_addr(), &[]);
+        let [b1, b2] = two(consul);
         let mut nginx = follower(consul, "").allow("exited on signal 9").start();
         flows(&nginx, &["b1", "b2"]);
         let load = Load::to(nginx.web()).threads(2).rate(200).start();
@@ -184,9 +179,7 @@ fn an_operator_decides_about_what_is_held() {
 #[test]
 fn a_change_is_routed_by_within_a_moment() {
     with_each(|consul| {
-        let [b1, b2] = [1, 2].map(|i| Backend::new(&format!("b{i}")));
-        consul.register("web", "web-1", b1.socket_addr(), &[]);
-        consul.register("web", "web-2", b2.socket_addr(), &[]);
+        let [b1, _b2] = two(consul);
         let nginx = follower(consul, "").start();
         flows(&nginx, &["b1", "b2"]);
         consul.weights("web", "web-1", b1.socket_addr(), 3);
@@ -270,6 +263,8 @@ fn whatever_a_registry_does_the_servers_stay_and_it_is_read_a_few_times_a_second
         Trouble::Index(1),
         Trouble::NoIndex,
         Trouble::AtOnce,
+        Trouble::Hang,
+        Trouble::Slow(ms(2)),
         Trouble::Truncated,
         Trouble::Reset,
         Trouble::Huge(10 << 20),

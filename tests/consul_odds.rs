@@ -29,16 +29,6 @@ fn text(consul: &FakeConsul, zone: &str, upstream: &str) -> String {
     )
 }
 
-fn servers(nginx: &Nginx) -> Vec<String> {
-    let app = nginx.api().upstream("app");
-    let all = app["servers"].as_array().cloned().unwrap_or_default();
-    all.iter().map(|server| server["server"].as_str().unwrap().to_owned()).collect()
-}
-
-fn source(nginx: &Nginx) -> Value {
-    nginx.api().get("sources/consul/dc1:web").1
-}
-
 /// An address on which nobody listens.
 fn addr(i: usize) -> SocketAddr {
     SocketAddr::from(([127, 1, (i >> 8) as u8, i as u8], 9))

@@ -21,21 +21,6 @@ const SERVER: &str = "
         location /tls/3 { proxy_pass https://tls; proxy_ssl_protocols TLSv1.3; }
     }";
 
-/// One process under memcheck; what it reports goes to logs/valgrind.log. What is only possibly lost
-/// are connections and pools that nginx itself keeps to the end.
-fn checked(conf: Conf, options: &[&str]) -> Conf {
-    let log = format!("--log-file={}", conf.prefix().join("logs/valgrind.log").display());
-    let words = [
-        "valgrind",
-        "--num-callers=30",
-        "--leak-check=full",
-        "--show-leak-kinds=definite",
-        "--errors-for-leak-kinds=definite",
-        &log,
-    ];
-    conf.single().under(&[&words, options].concat())
-}
-
 /// Requests of every kind to a proxy.
 fn proxy_story(nginx: &Nginx, b1: &Backend) {
     hit(nginx.web(), "/", 20).all_ok();
@@ -169,7 +154,7 @@ fn memcheck_finds_nothing_that_it_does_not_find_in_stock_nginx() {
          upstream tls {{ zone z; server {{tls}}; }} {SERVER}"
     );
     let conf = with(Nginx::stock(), stock);
-    let mut nginx = checked(conf, &["--gen-suppressions=all"]).start();
+    let mut nginx = conf.memcheck(&["--gen-suppressions=all"]).start();
     proxy_story(&nginx, &b1);
     nginx.stop();
     let known = suppressions(&nginx.log("valgrind.log"));
@@ -185,7 +170,7 @@ fn memcheck_finds_nothing_that_it_does_not_find_in_stock_nginx() {
     let conf = with(Nginx::faulty(), ours).with_api("write=on").file("known", known);
     let conf = conf.set("dns", &dns);
     let known = format!("--suppressions={}", conf.prefix().join("known").display());
-    let mut nginx = checked(conf, &[&known]).start();
+    let mut nginx = conf.memcheck(&[&known]).start();
     proxy_story(&nginx, &b1);
     api_story(&nginx, &b1);
     names_story(&nginx, &dns);

@@ -208,18 +208,8 @@ fn memcheck_finds_nothing_in_fetches() {
     // there.
     let conf = Nginx::faulty().http("peerage_zone main 1m state={prefix}/main.json;").single();
     let conf = conf.with_api("write=on").allow("asked for in a task").file("known", KNOWN);
-    let log = format!("--log-file={}", conf.prefix().join("logs/valgrind.log").display());
     let known = format!("--suppressions={}", conf.prefix().join("known").display());
-    let words = [
-        "valgrind",
-        "--num-callers=30",
-        "--leak-check=full",
-        "--show-leak-kinds=definite",
-        "--errors-for-leak-kinds=definite",
-        &log,
-        &known,
-    ];
-    let mut nginx = conf.under(&words).start();
+    let mut nginx = conf.memcheck(&[&known]).start();
     let (b1, refusing) = (Backend::new("b1"), Backend::refusing("b2"));
     let tls = Certificate::backend(&["a.test"], "TLSv1.2 TLSv1.3");
     let two = Nginx::stock()

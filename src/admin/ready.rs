@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use peerage_core::api::error::{Code, Problem};
-use peerage_core::consul::service::is_of_tag;
+use peerage_core::consul::service::service_of;
 use peerage_core::name::UpstreamName;
 use peerage_core::server::Origin;
 use peerage_zone::{SeenSource, Worker};
@@ -51,7 +51,7 @@ fn unheard(worker: &Worker) -> Vec<String> {
     let has_kept = |seen: &SeenSource| {
         kept.iter().any(|(_, origin)| {
             matches!(origin, Origin::Consul(source) if *source == seen.name
-                || is_of_tag(&seen.name, source))
+                || service_of(&seen.name, source).is_some())
         })
     };
     sources.retain(|seen| !has_kept(seen));

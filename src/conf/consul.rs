@@ -5,7 +5,7 @@ use std::fs;
 use std::net::ToSocketAddrs;
 use std::rc::Rc;
 
-use peerage_core::consul::service::{Of, Service, is_of_tag};
+use peerage_core::consul::service::{Of, Service, service_of};
 use peerage_core::consul::settings::Consul as Settings;
 use peerage_core::consul::token;
 use peerage_core::name::{Glob, UpstreamName};
@@ -139,7 +139,9 @@ pub(super) fn finish(cf: &Conf<'_>, main: &Main) -> Result<(), ()> {
             let source = service.source();
             let clashes = |(zone, other): &(String, String)| {
                 zone == block.zone_name()
-                    && (*other == source || is_of_tag(other, &source) || is_of_tag(&source, other))
+                    && (*other == source
+                        || service_of(other, &source).is_some()
+                        || service_of(&source, other).is_some())
             };
             let wrong = if main.consul(&service.consul).is_none() {
                 format!("unknown consul \"{}\" in \"peerage_service\"", service.consul)

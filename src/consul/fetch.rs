@@ -12,7 +12,7 @@ use crate::conf::Consul;
 use crate::ffi::tls::{Handshake, Protocol};
 use crate::net::Stream;
 use crate::net::error::{Doing, Error};
-use crate::net::http::{Body, Connection, Exchange};
+use crate::net::http::{Body, Connection, send_over};
 use crate::net::time::Deadline;
 
 /// The connection of a watch, which is kept from read to read.
@@ -42,20 +42,9 @@ impl Wire {
         query: &Query,
     ) -> Result<Got, Error> {
         let deadline = Deadline::after(query.deadline);
-        let kept = self.0.take().filter(|(of, line)| *of == at && line.is_open());
-        let again = match kept {
-            None => None,
-            Some((_, line)) => match send(consul, at, line, query, deadline).await {
-                Ok(exchange) => Some(exchange),
-                // The server may have closed it in the same moment, as it may at any time.
-                Err(error) if error.is_stale() => None,
-                Err(error) => return Err(error),
-            },
-        };
-        let mut exchange = match again {
-            Some(exchange) => exchange,
-            None => send(consul, at, connect(consul, at).await?, query, deadline).await?,
-        };
+        let kept = self.0.take().filter(|(of, _)| *of == at).map(|(_, line)| line);
+        let request = || request(&endpoint(consul, at).host(), query);
+        let mut exchange = send_over(kept, connect(consul, at), request, deadline).await?;
         let (status, headers) = (exchange.status.as_u16(), std::mem::take(&mut exchange.headers));
         let mut body = Vec::new();
         loop {
@@ -96,31 +85,19 @@ async fn connect(consul: &Consul, at: usize) -> Result<Connection, Error> {
     Connection::http1(stream, HEAD).await
 }
 
-async fn send(
-    consul: &Consul,
-    at: usize,
-    line: Connection,
-    query: &Query,
-    deadline: Deadline,
-) -> Result<Exchange, Error> {
-    let request = request(&endpoint(consul, at).host(), query);
-    let request = request.ok_or_else(|| Error::Unfit("the query cannot be sent".to_owned()))?;
-    deadline.within(Doing::Exchange, line.send(request)).await
-}
-
-fn request(host: &str, query: &Query) -> Option<Request<Body>> {
+fn request(host: &str, query: &Query) -> Result<Request<Body>, Error> {
+    let unfit = || Error::Unfit("the query cannot be sent".to_owned());
+    let value = |text: &str| HeaderValue::from_str(text).map_err(|_| unfit());
     let mut request = Request::new(Full::default());
-    *request.uri_mut() = query.target.parse().ok()?;
+    *request.uri_mut() = query.target.parse().map_err(|_| unfit())?;
     let headers = request.headers_mut();
-    headers.insert(HOST, HeaderValue::from_str(host).ok()?);
+    headers.insert(HOST, value(host)?);
     headers.insert(USER_AGENT, AGENT);
-    for (name, value) in &query.headers {
-        let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-        let mut value = HeaderValue::from_str(value).ok()?;
-        value.set_sensitive(true);
-        headers.insert(name, value);
+    for (name, text) in &query.headers {
+        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| unfit())?;
+        headers.insert(name, value(text)?);
     }
-    Some(request)
+    Ok(request)
 }
 
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("peerage/", env!("CARGO_PKG_VERSION")));

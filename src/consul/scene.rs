@@ -61,6 +61,11 @@ impl Scene {
         here.map(|follow| Origin::Consul(follow.service.source())).collect()
     }
 
+    /// What the configuration follows.
+    pub(super) fn follows(&self) -> &[Follow] {
+        &self.terms.follows
+    }
+
     /// Whether servers may be names.
     pub(super) fn resolves(&self) -> bool {
         self.terms.resolves

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use peerage_core::consul::catalog::Tagged;
+use peerage_core::consul::service::service_of;
 use peerage_core::name::{Glob, UpstreamName};
 use peerage_core::server::Origin;
 use peerage_zone::Boardless;
@@ -13,6 +14,7 @@ use super::scene::Scene;
 use super::watch::{Aim, Watch};
 use super::watchers::own;
 use crate::conf::consul::Follow;
+use crate::duty;
 use crate::worker;
 
 /// The services of a tag, in the process that watches it.
@@ -37,7 +39,8 @@ impl Tags {
     /// Begins with the services that are watched or followed already.
     pub(super) fn begin(scene: &Rc<Scene>, follow: &Follow, glob: Option<Glob>) -> Self {
         let followed = scene.worker.followed();
-        let of = |source: &str| follow.service.service_of(source).map(str::to_owned);
+        let name = follow.service.source();
+        let of = |source: &str| service_of(&name, source).map(str::to_owned);
         let known = followed.into_iter().filter_map(|(upstream, origin)| match origin {
             Origin::Consul(source) => Some((upstream, of(&source)?)),
             _ => None,
@@ -59,12 +62,12 @@ impl Tags {
     }
 
     pub(super) fn end(&self) {
-        self.services.borrow().values().for_each(|member| member.watch.end());
-    }
-
-    /// Whether a source is that of one of its services.
-    pub(super) fn is_of(follow: &Follow, source: &str) -> bool {
-        follow.service.service_of(source).is_some()
+        for Member { watch, .. } in self.services.borrow().values() {
+            watch.end();
+            if let Some(lease) = self.scene.worker.source_lease(watch.board()) {
+                duty::leave(lease);
+            }
+        }
     }
 
     /// Takes what the catalog says.

@@ -25,8 +25,8 @@ use peerage_zone::{Attempt, Source};
 use super::fetch::Wire;
 use super::scene::Scene;
 use crate::conf::Consul;
+use crate::duty;
 use crate::ffi::process;
-use crate::ffi::timer;
 use crate::net::error::Error;
 use crate::net::executor::{self, Handle};
 use crate::net::time::sleep;
@@ -259,8 +259,7 @@ impl Watch {
 
     /// Whether the source is still this process's, by a clock that has gone on while it was stopped.
     fn is_ours(&self) -> bool {
-        let lease = self.scene.worker.source_lease(self.board);
-        lease.is_some_and(|lease| lease.owner() == process::pid() && timer::fresh() < lease.until())
+        self.scene.worker.source_lease(self.board).is_some_and(duty::is_ours)
     }
 }
 

@@ -3,32 +3,26 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use peerage_core::change::Change;
 use peerage_core::consul::service::Of;
-use peerage_core::name::UpstreamName;
-use peerage_core::server::Origin;
-use peerage_zone::{Attempt, Boardless, Lead, Source, Vanished, Worker};
+use peerage_zone::{Boardless, Source, Worker};
 
+use super::left::Left;
 use super::scene::{Scene, Terms};
 use super::tags::Tags;
 use super::watch::{Aim, Watch};
 use crate::conf::consul::{Follow, Into};
-use crate::ffi::{process, timer};
-use crate::worker;
+use crate::duty::{self, Whose};
+use crate::ffi::process;
+use crate::log::Seldom;
 
 /// What this process does for the sources of a zone.
 pub(crate) struct Watchers {
     scene: Rc<Scene>,
     workers: usize,
     slots: Vec<Slot>,
-    /// Sources that nobody follows any more, with the upstreams where they have servers, or which
-    /// have a board alone; `None`: not looked yet.
-    left: RefCell<Option<Left>>,
-    swept: Cell<u64>,
+    left: Left,
     ended: Cell<bool>,
 }
-
-type Left = Vec<(Option<UpstreamName>, Origin)>;
 
 /// What the configuration follows.
 struct Slot {
@@ -57,14 +51,7 @@ impl Watchers {
         };
         let slots = terms.follows.iter().map(slot).collect();
         let scene = Scene::new(zone, worker, terms);
-        Self {
-            scene,
-            workers,
-            slots,
-            left: RefCell::new(None),
-            swept: Cell::new(0),
-            ended: Cell::new(false),
-        }
+        Self { scene, workers, slots, left: Left::default(), ended: Cell::new(false) }
     }
 
     /// Looks whether there is something to do; `round`: it is time to look for processes that died.
@@ -72,13 +59,7 @@ impl Watchers {
         if self.ended.get() {
             return;
         }
-        let worker = self.scene.worker;
-        let may = match worker.zone().durable().lead() {
-            Lead::Free | Lead::Leads => !worker.zone().is_moved(),
-            // Another nginx watches, or it is not known yet.
-            Lead::Waiting | Lead::Follows => false,
-        };
-        if !may || process::exiting() {
+        if !duty::may(self.scene.worker) {
             self.give_up();
             return;
         }
@@ -88,7 +69,7 @@ impl Watchers {
             slot.look(&self.scene, round, is_mine);
         }
         if process::number() == 0 && round {
-            self.sweep();
+            self.left.look(&self.scene);
         }
     }
 
@@ -107,102 +88,9 @@ impl Watchers {
                 running.end();
             }
             let lease = slot.board.get().and_then(|board| worker.source_lease(board));
-            any |= lease.is_some_and(|lease| lease.take(process::pid(), 0));
+            any |= lease.is_some_and(duty::leave);
         }
         any
-    }
-
-    /// Servers of sources that are followed no longer drain and go.
-    fn sweep(&self) {
-        if self.slots.is_empty() && self.left.borrow().as_ref().is_some_and(Vec::is_empty) {
-            return;
-        }
-        if timer::now() - self.swept.get() < SWEEP_MS && self.left.borrow().is_some() {
-            return;
-        }
-        self.swept.set(timer::now());
-        let mut left = self.left.borrow_mut();
-        let left = left.get_or_insert_with(|| self.look_for_left());
-        left.retain(|(upstream, origin)| match upstream {
-            Some(upstream) => self.let_go(upstream, origin),
-            None => !self.forget(origin),
-        });
-    }
-
-    fn look_for_left(&self) -> Left {
-        let worker = self.scene.worker;
-        let servers = worker.followed().into_iter().map(|(upstream, of)| (Some(upstream), of));
-        let mut left: Left =
-            servers.filter(|(upstream, of)| !self.follows(upstream.as_ref(), of)).collect();
-        for seen in worker.sources() {
-            let of = Origin::Consul(seen.name);
-            if !self.follows(None, &of) && left.iter().all(|(_, other)| *other != of) {
-                left.push((None, of));
-            }
-        }
-        left
-    }
-
-    /// Whether the configuration follows a source, in that upstream where one is given.
-    fn follows(&self, upstream: Option<&UpstreamName>, origin: &Origin) -> bool {
-        let Origin::Consul(source) = origin else { return true };
-        self.slots.iter().any(|slot| match &slot.follow.into {
-            Into::Upstream(name) => {
-                upstream.is_none_or(|upstream| name == upstream)
-                    && slot.follow.service.source() == *source
-            }
-            Into::Services(_) => {
-                slot.follow.service.source() == *source || Tags::is_of(&slot.follow, source)
-            }
-        })
-    }
-
-    /// Takes the board from a source; false where that has to be tried again.
-    fn forget(&self, origin: &Origin) -> bool {
-        let Origin::Consul(source) = origin else { return true };
-        let worker = self.scene.worker;
-        worker.find_source(source).is_none_or(|board| worker.forget_source(board))
-    }
-
-    /// Whether each of these sources has been heard.
-    fn are_heard(&self, sources: &[Origin]) -> bool {
-        if sources.is_empty() {
-            return true;
-        }
-        let seen = self.scene.worker.sources();
-        sources.iter().all(|source| {
-            let of = |name: &String| matches!(source, Origin::Consul(source) if source == name);
-            seen.iter().any(|seen| of(&seen.name) && seen.status.last_success.is_some())
-        })
-    }
-
-    /// Whether there is more to do for an upstream.
-    fn let_go(&self, upstream: &UpstreamName, origin: &Origin) -> bool {
-        let worker = self.scene.worker;
-        let followed = self.scene.followed(upstream);
-        // Until then its servers are all that there is.
-        if !self.are_heard(&followed) {
-            return true;
-        }
-        let change = Change::Unfollow { followed };
-        let mut changed = match self.scene.change(upstream, &change, origin, None) {
-            Attempt::Done { changed, .. } => changed,
-            Attempt::Refused(_) => return false,
-            _ => return true,
-        };
-        let Vanished { idle, more } = worker.vanished(upstream, &process::clock());
-        if !more || !idle.is_empty() {
-            let change = Change::Reap { idle, retire: true };
-            match self.scene.change(upstream, &change, origin, None) {
-                Attempt::Done { changed: more, .. } => changed |= more,
-                _ => return true,
-            }
-        }
-        if changed {
-            worker::wake_all();
-        }
-        // Servers of it may be in other upstreams, where it is followed.
-        more || !self.follows(None, origin) && !self.forget(origin)
     }
 }
 
@@ -245,8 +133,11 @@ impl Slot {
             }
             Err(Boardless::Busy) => None,
             Err(Boardless::NoRoom) => {
-                let zone = &scene.zone;
-                say_full(zone, &name);
+                static FULL: Seldom = Seldom::new();
+                if FULL.may() {
+                    let zone = &scene.zone;
+                    log!(Crit, "zone \"{zone}\" is full, source \"consul/{name}\" not watched");
+                }
                 None
             }
         }
@@ -282,31 +173,6 @@ impl Running {
 
 /// Takes a source for this process where it is nobody's, and renews its word; whether it is its.
 pub(super) fn own(worker: &Worker, board: Source, round: bool) -> bool {
-    let Some(lease) = worker.source_lease(board) else { return false };
-    let (owner, me, now) = (lease.owner(), process::pid(), timer::fresh());
-    if owner != me {
-        let is_free = owner == 0 || now >= lease.until() || round && !process::alive(owner, 0);
-        if !is_free || !lease.take(owner, me) {
-            return false;
-        }
-    }
-    lease.renew(now + LEASE_MS);
-    true
+    let lease = worker.source_lease(board);
+    lease.is_some_and(|lease| duty::take(lease, round) != Whose::Another)
 }
-
-fn say_full(zone: &str, source: &str) {
-    use crate::ffi::global::Global;
-    static LAST: Global<Cell<Option<u64>>> = Global::new(Cell::new(None));
-    let (last, now) = (LAST.get(), timer::now());
-    if last.get().is_none_or(|at| now - at >= SILENCE_MS) {
-        last.set(Some(now));
-        log!(Crit, "zone \"{zone}\" is full, source \"consul/{source}\" not watched");
-    }
-}
-
-/// How long a process that does not run keeps a source.
-const LEASE_MS: u64 = 1_200;
-/// Between two looks for servers whose source is followed no longer.
-const SWEEP_MS: u64 = 1_000;
-/// Between two lines about a full zone.
-const SILENCE_MS: u64 = 60_000;

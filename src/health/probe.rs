@@ -17,7 +17,7 @@ use crate::ffi::tls::{Files, Handshake, Protocol};
 use crate::net::Stream;
 use crate::net::address::Address;
 use crate::net::error::{Doing, Error};
-use crate::net::http::{Body, Connection, Exchange};
+use crate::net::http::{Body, Connection, Exchange, send_over};
 use crate::net::time::Deadline;
 #[cfg(ngx_feature = "http_ssl")]
 use crate::net::trust;
@@ -118,7 +118,7 @@ impl Target {
     /// Asks the peer, over the connection that was kept if there is one.
     pub(crate) async fn probe(&self, kept: Option<Connection>) -> Probed {
         let deadline = Deadline::after(self.check().timeout.0);
-        match self.ask(kept.filter(Connection::is_open), deadline).await {
+        match self.ask(kept, deadline).await {
             Ok((outcome, connection)) => Probed { outcome: Ok(outcome), connection },
             Err(error) => {
                 let outcome = reason(&error).map(Err).ok_or(error);
@@ -132,40 +132,27 @@ impl Target {
         kept: Option<Connection>,
         deadline: Deadline,
     ) -> Result<(Outcome, Option<Connection>), Error> {
-        let again = match kept {
-            None => None,
-            Some(kept) => match self.send(kept, deadline).await {
-                Ok(exchange) => Some(exchange),
-                // The server may have closed it in the same moment, as it may at any time.
-                Err(error) if error.is_stale() => None,
-                Err(error) => return Err(error),
-            },
-        };
-        let exchange = match again {
-            Some(exchange) => exchange,
-            None => {
-                let stream =
-                    deadline.within(Doing::Connect, Stream::connect(&self.address)).await?;
-                let stream = deadline.within(Doing::Handshake, self.shake(stream)).await?;
-                if self.check().kind == Kind::Tcp {
-                    return Ok((Ok(()), None));
-                }
-                let connection = match self.check().kind {
-                    Kind::Grpc => Connection::http2(stream, HEAD).await?,
-                    _ => Connection::http1(stream, HEAD).await?,
-                };
-                self.send(connection, deadline).await?
+        if self.check().kind == Kind::Tcp {
+            self.stream(deadline).await?;
+            return Ok((Ok(()), None));
+        }
+        let fresh = async {
+            let stream = self.stream(deadline).await?;
+            match self.check().kind {
+                Kind::Grpc => Connection::http2(stream, HEAD).await,
+                _ => Connection::http1(stream, HEAD).await,
             }
         };
+        let exchange = send_over(kept, fresh, || self.question.request(), deadline).await?;
         match self.check().kind {
             Kind::Grpc => self.judge_call(exchange, deadline).await,
             _ => self.judge(exchange, deadline).await,
         }
     }
 
-    async fn send(&self, connection: Connection, deadline: Deadline) -> Result<Exchange, Error> {
-        let request = self.question.request()?;
-        deadline.within(Doing::Exchange, connection.send(request)).await
+    async fn stream(&self, deadline: Deadline) -> Result<Stream, Error> {
+        let stream = deadline.within(Doing::Connect, Stream::connect(&self.address)).await?;
+        deadline.within(Doing::Handshake, self.shake(stream)).await
     }
 
     /// Has a stream speak TLS, if that is asked for.

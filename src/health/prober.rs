@@ -16,9 +16,9 @@ use peerage_zone::Worker;
 use super::holding::Holding;
 use super::probe::Probed;
 use super::roster::{News, Roster};
-use crate::ffi::global::Global;
 use crate::ffi::process;
 use crate::ffi::timer::{self, Kind, Timer};
+use crate::log::Seldom;
 use crate::net::error::Error;
 use crate::net::executor::{self, Handle};
 use crate::net::http::Connection;
@@ -225,14 +225,12 @@ impl Inner {
 
     /// This process could not probe.
     fn failed(&self, error: &Error) {
-        static LAST: Global<Cell<Option<u64>>> = Global::new(Cell::new(None));
+        static FAILED: Seldom = Seldom::new();
         if let Error::Exiting = error {
             return;
         }
         self.late();
-        let (last, now) = (LAST.get(), timer::now());
-        if last.get().is_none_or(|at| now - at >= SILENCE_MS) {
-            last.set(Some(now));
+        if FAILED.may() {
             log!(Crit, "peers of zone \"{}\" cannot be probed: {error}", self.zone);
         }
     }
@@ -272,5 +270,3 @@ impl State {
 const SLICE: Duration = Duration::from_millis(2);
 /// Times at which probes begin.
 const TICK_MS: u64 = 8;
-/// Between two lines about what hinders all probes.
-const SILENCE_MS: u64 = 60_000;

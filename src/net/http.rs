@@ -10,8 +10,9 @@ use hyper::client::conn::{http1, http2};
 use hyper::{HeaderMap, Request, StatusCode, rt};
 
 use super::Stream;
-use super::error::Error;
+use super::error::{Doing, Error};
 use super::executor::{self, Handle};
+use super::time::Deadline;
 use crate::ffi::stream::Fate;
 
 /// A body that is there as a whole.
@@ -106,6 +107,24 @@ impl Connection {
     fn error(&self, e: &hyper::Error) -> Error {
         error(&self.fate, self.end.borrow().as_ref(), e)
     }
+}
+
+/// Sends a request over the connection that was kept, if there is one, else over a fresh one. Whoever
+/// keeps a connection may meet its end at any time: where there was no answer yet, it asks again.
+pub(crate) async fn send_over(
+    kept: Option<Connection>,
+    fresh: impl Future<Output = Result<Connection, Error>>,
+    request: impl Fn() -> Result<Request<Body>, Error>,
+    deadline: Deadline,
+) -> Result<Exchange, Error> {
+    if let Some(kept) = kept.filter(Connection::is_open) {
+        match deadline.within(Doing::Exchange, kept.send(request()?)).await {
+            Err(error) if error.is_stale() => {}
+            sent => return sent,
+        }
+    }
+    let fresh = fresh.await?;
+    deadline.within(Doing::Exchange, fresh.send(request()?)).await
 }
 
 impl Exchange {

@@ -4,18 +4,19 @@
 //! when it has died, does not run, or is about to exit. What the resolver answers is applied as a
 //! change; while it does not, what a name had last stays.
 
-mod duty;
+mod roll;
 
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::time::{Duration, Instant};
 
-use peerage_zone::{Lead, Worker};
+use peerage_zone::Worker;
 
-use self::duty::{Duty, Heard};
+use self::roll::{Duty, Heard};
+use crate::duty::{self, Whose};
 use crate::ffi::process;
 use crate::ffi::resolve::Resolver;
-use crate::ffi::timer::{self, Kind, Timer};
+use crate::ffi::timer::{Kind, Timer};
 
 /// What resolves the names of one zone, in one process.
 pub(super) struct Names(Rc<Inner>);
@@ -72,7 +73,7 @@ impl Names {
     /// Leaves the duty to others; true if it was this process's.
     pub(super) fn give_up(&self) -> bool {
         self.0.stop();
-        self.0.worker.zone().names().lease().take(process::pid(), 0)
+        duty::leave(self.0.worker.zone().names().lease())
     }
 
     /// Asks nobody any more.
@@ -131,34 +132,21 @@ impl Inner {
 
     /// Whether it is this process's duty; takes it where it is nobody's.
     fn own(&self, occasion: Occasion) -> bool {
-        let (lease, me) = (self.worker.zone().names().lease(), process::pid());
-        let is_ours = match self.worker.zone().durable().lead() {
-            Lead::Free | Lead::Leads => !self.worker.zone().is_moved(),
-            // Another nginx resolves them, or it is not known yet.
-            Lead::Waiting | Lead::Follows => false,
-        };
-        if !is_ours || process::exiting() {
-            lease.take(me, 0);
+        let lease = self.worker.zone().names().lease();
+        if !duty::may(self.worker) {
+            duty::leave(lease);
             return false;
         }
-        let (owner, now) = (lease.owner(), timer::fresh());
-        if owner != me {
-            let is_free = owner == 0
-                || now >= lease.until()
-                || occasion == Occasion::Round && !process::alive(owner, 0);
-            if !is_free || !lease.take(owner, me) {
-                return false;
-            }
+        let whose = duty::take(lease, occasion == Occasion::Round);
+        if whose == Whose::OursAnew {
             self.stop();
         }
-        lease.renew(now + LEASE_MS);
-        true
+        whose != Whose::Another
     }
 
     /// Whether it is still this process's duty, by a clock that has gone on while it was stopped.
     fn is_owner(&self) -> bool {
-        let lease = self.worker.zone().names().lease();
-        lease.owner() == process::pid() && timer::fresh() < lease.until()
+        duty::is_ours(self.worker.zone().names().lease())
     }
 
     /// Says once that names stay as they are.
@@ -174,7 +162,5 @@ impl Inner {
     }
 }
 
-/// How long a process that does not run keeps the duty.
-const LEASE_MS: u64 = 1_200;
 /// How long a turn takes, about.
 const SLICE: Duration = Duration::from_millis(2);

@@ -150,6 +150,22 @@ impl Conf {
         self
     }
 
+    /// One process under memcheck, with these options besides; what it reports goes to
+    /// logs/valgrind.log. What is only possibly lost are connections and pools that nginx itself
+    /// keeps to the end.
+    pub fn memcheck(self, options: &[&str]) -> Self {
+        let log = format!("--log-file={}", self.prefix().join("logs/valgrind.log").display());
+        let words = [
+            "valgrind",
+            "--num-callers=30",
+            "--leak-check=full",
+            "--show-leak-kinds=definite",
+            "--errors-for-leak-kinds=definite",
+            &log,
+        ];
+        self.single().under(&[&words, options].concat())
+    }
+
     /// Runs nginx under another program (`valgrind …`).
     pub fn under(mut self, command: &[&str]) -> Self {
         self.under = command.iter().map(ToString::to_string).collect();

@@ -13,6 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::wait::let_pass;
+
 /// State of an instance's check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checked {
@@ -373,7 +375,7 @@ fn answer(mut stream: &TcpStream, shared: &Shared, asked: &Asked) -> Result<bool
                     return Ok(false);
                 }
                 stream.write_all(byte)?;
-                std::thread::sleep(pause);
+                let_pass(pause);
             }
         }
         Trouble::Truncated => {

@@ -51,7 +51,7 @@ pub use points::{Points, Strike, all_points, known};
 pub use ports::Port;
 pub use process::{Signal, alive, cpu_ticks, descriptors, rss_kb, signal, stopped};
 pub use promtool::{promtool, said_of};
-pub use registry::{RealConsul, Registry};
+pub use registry::{RealConsul, Registry, servers, source};
 pub use speaker::{Protocol, Speaker};
 pub use state::{Identity, crc32c, files, identity, sealed, whole, written};
 pub use tls::Certificate;

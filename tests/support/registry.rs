@@ -8,9 +8,22 @@ use serde_json::{Value, json};
 
 use super::consul::{Checked, FakeConsul};
 use super::http::Request;
+use super::nginx::Nginx;
 use super::ports::Port;
 use super::wait::{eventually, within};
 use super::{ms, secs};
+
+/// The addresses of the servers of "app".
+pub fn servers(nginx: &Nginx) -> Vec<String> {
+    let app = nginx.api().upstream("app");
+    let all = app["servers"].as_array().cloned().unwrap_or_default();
+    all.iter().map(|server| server["server"].as_str().unwrap().to_owned()).collect()
+}
+
+/// How the service "web" stands as a source.
+pub fn source(nginx: &Nginx) -> Value {
+    nginx.api().get("sources/consul/dc1:web").1
+}
 
 /// What a story tells a registry.
 pub trait Registry {

@@ -149,13 +149,6 @@ impl Service {
         self.of_service(name).source().len() <= MAX_NAME
     }
 
-    /// The service that a source's name is of, where it is one of those that have the tag.
-    pub fn service_of<'a>(&self, source: &'a str) -> Option<&'a str> {
-        let Of::Tag(tag) = &self.of else { return None };
-        let rest = source.strip_prefix(self.consul.as_str())?.strip_prefix(':')?;
-        rest.strip_suffix(tag.as_str())?.strip_suffix(TAG)
-    }
-
     /// The source's name after its kind, as in `consul:dc1:web` and `consul/dc1:web`; with the tag
     /// where one is asked for, so that two upstreams may have parts of one service.
     pub fn source(&self) -> String {
@@ -167,11 +160,11 @@ impl Service {
     }
 }
 
-/// Whether a source is that of one service of those that have a tag, by the names of both.
-pub fn is_of_tag(tagged: &str, source: &str) -> bool {
-    let Some((consul, tag)) = tagged.split_once(":tag:") else { return false };
-    let rest = source.strip_prefix(consul).and_then(|rest| rest.strip_prefix(':'));
-    rest.and_then(|rest| rest.strip_suffix(tag)).is_some_and(|rest| rest.ends_with(TAG))
+/// The service of a source, where it is one of those that have a tag; by the names of both sources.
+pub fn service_of<'a>(tagged: &str, source: &'a str) -> Option<&'a str> {
+    let (consul, tag) = tagged.split_once(":tag:")?;
+    let rest = source.strip_prefix(consul)?.strip_prefix(':')?;
+    rest.strip_suffix(tag)?.strip_suffix(TAG)
 }
 
 #[cfg(test)]
@@ -197,10 +190,6 @@ mod tests {
         assert_eq!((all.source().as_str(), all.max_removal), ("dc1:tag:lb", 20));
         let one = all.of_service("web");
         assert_eq!((one.source().as_str(), one.tag.as_deref()), ("dc1:web,tag=lb", Some("lb")));
-        assert_eq!(all.service_of("dc1:web,tag=lb"), Some("web"));
-        for other in ["dc1:web", "dc1:web,tag=l", "dc2:web,tag=lb", "dc1:tag:lb"] {
-            assert_eq!(all.service_of(other), None, "{other}");
-        }
         assert!(all.fits(&"a".repeat(117)) && !all.fits(&"a".repeat(118)));
         assert!(Service::parse(&"a".repeat(125), &["consul=dc1"]).is_err());
         assert_eq!(all.on_empty, OnEmpty::Keep);
@@ -211,11 +200,11 @@ mod tests {
     #[test]
     fn a_tag_is_known_by_the_names_of_its_services() {
         let all = Service::parse("tag:lb", &["consul=dc1"]).unwrap();
-        assert!(is_of_tag(&all.source(), &all.of_service("web").source()));
+        assert_eq!(service_of(&all.source(), &all.of_service("web").source()), Some("web"));
         for (tagged, source) in
             [("dc1:tag:lb", "dc2:web,tag=lb"), ("dc1:tag:lb", "dc1:web"), ("dc1:web", "dc1:web")]
         {
-            assert!(!is_of_tag(tagged, source), "{tagged} {source}");
+            assert_eq!(service_of(tagged, source), None, "{tagged} {source}");
         }
     }
 

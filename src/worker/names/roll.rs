@@ -1,7 +1,6 @@
 //! What the worker knows whose duty it is to resolve names: which there are, when each is due, and
 //! who is to get an answer.
 
-use std::cell::Cell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 use std::rc::{Rc, Weak};
@@ -12,10 +11,10 @@ use peerage_core::name::UpstreamName;
 use peerage_zone::Attempt;
 
 use super::{Inner, Occasion};
-use crate::ffi::global::Global;
 use crate::ffi::process;
 use crate::ffi::resolve::{Answer, Failure, Lookup, Resolver};
 use crate::ffi::timer;
+use crate::log::Seldom;
 use crate::worker;
 
 #[derive(Default)]
@@ -211,10 +210,8 @@ impl Duty {
 
 /// Says once a minute that there is no room for an answer.
 fn say_full(zone: &str, host: &str, upstream: &UpstreamName) {
-    static LAST: Global<Cell<Option<u64>>> = Global::new(Cell::new(None));
-    let (last, now) = (LAST.get(), timer::now());
-    if last.get().is_none_or(|at| now - at >= SILENCE_MS) {
-        last.set(Some(now));
+    static FULL: Seldom = Seldom::new();
+    if FULL.may() {
         log!(Crit, "zone \"{zone}\" is full, \"{host}\" of upstream \"{upstream}\" not changed");
     }
 }
@@ -229,5 +226,3 @@ const BUCKETS: usize = 64;
 const BUSY_MS: u64 = 20;
 /// Added to an answer's time: nginx's two clocks do not tick together.
 const SLACK_MS: u64 = 5;
-/// Between two lines about a full zone.
-const SILENCE_MS: u64 = 60_000;
