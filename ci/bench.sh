@@ -15,6 +15,7 @@
 # checks         health checks: how soon a failure is known; cost of 10,000 servers
 # scrape         a page of metrics of 10,000 servers: the longest turn of the event loop, memory
 # picks          nanoseconds a pick with 1, 2 and 8 processes
+# routes         nanoseconds a look-up of a route among up to 1,000,000
 # pictures       of the figures, into docs/benchmarks
 #
 # Figures are kept as JSON in target/bench, or in DIR. With --quick all is small: that tries the
@@ -35,11 +36,11 @@ while [ $# -gt 0 ]; do
     case $1 in
         --quick) QUICK=1; shift ;;
         --out) [ $# -ge 2 ] || usage; out=$2; shift 2 ;;
-        *) [[ " ${scripts[*]} picks pictures " == *" $1 "* ]] || usage; names+=("$1"); shift ;;
+        *) [[ " ${scripts[*]} picks routes pictures " == *" $1 "* ]] || usage; names+=("$1"); shift ;;
     esac
 done
 [ "$QUICK" = 0 ] || pictures=$out
-wanted=" ${names[*]:-${scripts[*]} picks pictures} "
+wanted=" ${names[*]:-${scripts[*]} picks routes pictures} "
 export BENCH_OUT=$out PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 
 if [ "$wanted" = " pictures " ]; then
@@ -63,10 +64,12 @@ for part in "${scripts[@]}"; do
         python3 "ci/bench/$part.py" || failed+=("$part")
     fi
 done
-if [[ $wanted == *" picks "* ]]; then
-    echo
-    cargo bench -q -p peerage-zone --bench picks || failed+=(picks)
-fi
+for part in picks routes; do
+    if [[ $wanted == *" $part "* ]]; then
+        echo
+        cargo bench -q -p peerage-zone --bench "$part" || failed+=("$part")
+    fi
+done
 if [[ $wanted == *" pictures "* ]]; then
     echo
     python3 ci/bench/pictures.py "$out" "$pictures"

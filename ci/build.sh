@@ -31,13 +31,13 @@ if [ -n "$faults" ]; then
     trap 'rm -f "$made"' EXIT
     cargo build --release -p peerage --features points,panic >&2
     mkdir -p "$target/faults"
-    cp "$made" "$target/faults/new.so"
-    mv "$target/faults/new.so" "$target/faults/libpeerage.so"
+    cp "$made" "$target/faults/new.$$.so"
+    mv "$target/faults/new.$$.so" "$target/faults/libpeerage.so"
     trap - EXIT
 fi
 cargo build --release -p peerage "${features[@]}" >&2
 
 # By rename: an nginx that has the old file mapped must not see it change.
-cp "$made" "$target/release/new.so"
-mv "$target/release/new.so" "$target/release/ngx_http_peerage_module.so"
+cp "$made" "$target/release/new.$$.so"
+mv "$target/release/new.$$.so" "$target/release/ngx_http_peerage_module.so"
 echo "$made"

@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-export PEERAGE_LONG=1 PEERAGE_PACKAGES="valgrind python3 python3-venv g++ strace"
+export PEERAGE_LONG=1 PEERAGE_PACKAGES="valgrind python3 python3-venv g++ strace redis-server"
 . ci/prepare.sh
 ci/build.sh --faults
 ci/promtool.sh --tools

@@ -26,7 +26,7 @@ step() {
 
 # Also when steps are picked: cargo needs what it exports.
 echo "== prepare"
-export PEERAGE_PACKAGES="valgrind python3 python3-venv g++ strace"
+export PEERAGE_PACKAGES="valgrind python3 python3-venv g++ strace redis-server"
 . ci/prepare.sh
 
 # The stories wait for processes more than they compute: two at a time.
@@ -48,7 +48,7 @@ step symbols ci/lint.sh --symbols "$target/release/libpeerage.so"
 step clippy cargo clippy --workspace --all-targets -- -D warnings
 step docs env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 step unit cargo test -p peerage-core -p peerage-zone -p peerage-shm
-step crash cargo test -p peerage-zone --features points --test crash
+step crash cargo test -p peerage-zone --features points --test crash --test cache_crash
 step fuzz ci/fuzz.sh 5
 # Optimised across crates it would build longer than it runs.
 step loom env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \

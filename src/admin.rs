@@ -22,8 +22,11 @@ mod probe;
 mod read;
 mod ready;
 mod report;
+mod routes;
 mod servers;
 mod sources;
+#[cfg(feature = "panic")]
+mod store;
 mod wait;
 mod write;
 
@@ -32,10 +35,13 @@ use std::time::Duration;
 
 use peerage_core::api::batch::batch as read_batch;
 use peerage_core::api::error::{Code, Problem};
-use peerage_core::api::model;
+use peerage_core::api::model::{self, Form};
 use peerage_core::api::route::{self, Call, Http, Routed, Slashes, WriteMode};
+use peerage_core::api::routes::change as read_route;
 use peerage_core::api::site::Site;
 use peerage_core::change::Actor;
+use peerage_core::route::RouteKey;
+use peerage_core::route::change::RouteChange;
 use peerage_zone::Op;
 
 use self::batch::What;
@@ -58,6 +64,10 @@ pub(crate) fn handle(r: Request<'_>) -> isize {
     #[cfg(feature = "panic")]
     if let Some(wish) = r.header("peerage-fetch") {
         return fetch::handle(r, wish);
+    }
+    #[cfg(feature = "panic")]
+    if let Some(wish) = r.header("peerage-store") {
+        return store::handle(r, wish);
     }
     if let Some(path) = plus::path(r) {
         return plus::handle(r, path);
@@ -209,6 +219,23 @@ fn task_of(
             let guard = Guard::of(r.header("If-Match"), r.header("If-None-Match"));
             Box::new(batch::Batch::several(zone, batch, actor(r), guard, dry_run)?)
         }
+        Call::ListRoutes { upstream, after, limit } => {
+            Box::new(Ready(Some(routes::list(&zone, upstream, after, limit)?)))
+        }
+        Call::GetRoute { key } => Box::new(Ready(Some(routes::one(&zone, &key)?))),
+        Call::PutRoute { key, force } => {
+            let change = read_route(&body, Form::Put, force)?;
+            write_route(r, zone, key, change, dry_run)
+        }
+        Call::PatchRoute { key, force } => {
+            let change = read_route(&body, Form::Patch, force)?;
+            write_route(r, zone, key, change, dry_run)
+        }
+        Call::DeleteRoute { key } => write_route(r, zone, key, RouteChange::Delete, dry_run),
+        Call::PutRoutes { force } => {
+            Guard::of(r.header("If-Match"), r.header("If-None-Match")).refuse()?;
+            Box::new(routes::Bulk::new(zone, body, actor(r), force, dry_run))
+        }
         call => {
             let Some(name) = call.upstream().cloned() else {
                 return Err(Problem::new(Code::Internal, "a write to no upstream"));
@@ -227,6 +254,17 @@ fn task_of(
             Box::new(write::Write::new(zone, name, change, actor(r), guard))
         }
     })
+}
+
+fn write_route(
+    r: Request<'_>,
+    zone: Rc<Zone>,
+    key: RouteKey,
+    change: RouteChange,
+    dry_run: bool,
+) -> Box<dyn Task> {
+    let guard = Guard::of(r.header("If-Match"), r.header("If-None-Match"));
+    Box::new(routes::Write::new(zone, key, change, actor(r), guard, dry_run))
 }
 
 /// Who writes: the user that nginx authenticated, else the certificate's subject, else the
@@ -305,7 +343,7 @@ fn too_large(max: usize) -> Problem {
 fn body_max(call: &Call) -> usize {
     match call {
         Call::Import { .. } => usize::MAX,
-        Call::Batch => BATCH_MAX,
+        Call::Batch | Call::PutRoutes { .. } => BATCH_MAX,
         _ => BODY_MAX,
     }
 }

@@ -11,6 +11,9 @@ pub(crate) mod content;
 pub(crate) mod door;
 pub(crate) mod log;
 pub(crate) mod metrics;
+pub(crate) mod redis;
+pub(crate) mod route;
+pub(crate) mod store;
 pub(crate) mod words;
 pub(crate) mod zone;
 
@@ -27,6 +30,9 @@ pub(crate) use content::Content;
 pub(crate) use door::Door;
 pub(crate) use metrics::Metrics;
 pub(crate) use peerage_core::api::route::WriteMode as Write;
+pub(crate) use redis::Redis;
+pub(crate) use route::Route;
+pub(crate) use store::Store;
 pub(crate) use zone::Zone;
 
 use crate::ffi::conf::{Conf, Location};
@@ -45,6 +51,8 @@ pub(crate) struct Main {
     apis: RefCell<Vec<Rc<Api>>>,
     doors: RefCell<Vec<Rc<Door>>>,
     consuls: RefCell<Vec<Rc<Consul>>>,
+    routes: RefCell<Vec<Rc<Route>>>,
+    stores: RefCell<Vec<Rc<Store>>>,
     log: OnceCell<Rc<File>>,
     resolver: OnceCell<Resolver>,
     _counted: Counted,
@@ -82,6 +90,8 @@ pub(crate) struct Srv {
 #[derive(Default)]
 pub(crate) struct Loc {
     content: OnceCell<Content>,
+    /// `None` inside is `off`.
+    route: OnceCell<Option<Rc<Route>>>,
 }
 
 impl Main {
@@ -93,6 +103,32 @@ impl Main {
     /// A zone by name.
     pub(crate) fn zone(&self, name: &str) -> Option<Rc<Zone>> {
         self.zones.borrow().iter().find(|zone| zone.name == name).cloned()
+    }
+
+    /// The stores of routes, in the order of their directives.
+    pub(crate) fn stores(&self) -> Vec<Rc<Store>> {
+        self.stores.borrow().clone()
+    }
+
+    /// A store by name.
+    pub(crate) fn store(&self, name: &str) -> Option<Rc<Store>> {
+        self.stores.borrow().iter().find(|store| store.name() == name).cloned()
+    }
+
+    /// What has this state file: its kind and name, for a message.
+    fn keeps(&self, state: &str) -> Option<String> {
+        let (zones, stores) = (self.zones.borrow(), self.stores.borrow());
+        let zone = zones.iter().find(|zone| zone.state.as_deref() == Some(state));
+        let store = stores.iter().find(|store| store.conf().state.as_deref() == Some(state));
+        let store = store.map(|store| format!("redis \"{}\"", store.name()));
+        zone.map(|zone| format!("zone \"{}\"", zone.name)).or(store)
+    }
+
+    /// The zones, and those of the stores' apps behind them.
+    pub(crate) fn all_zones(&self) -> Vec<Rc<Zone>> {
+        let mut all = self.zones();
+        all.extend(self.stores.borrow().iter().map(|store| Rc::clone(&store.apps)));
+        all
     }
 
     /// The file of `peerage_log`.
@@ -108,6 +144,17 @@ impl Main {
     /// The blocks taken over.
     pub(crate) fn blocks(&self) -> Vec<Rc<Block>> {
         self.blocks.borrow().clone()
+    }
+
+    /// Whether requests are routed.
+    pub(crate) fn has_routes(&self) -> bool {
+        !self.routes.borrow().is_empty()
+    }
+
+    /// Whether requests are routed by the zone.
+    pub(crate) fn routes_by(&self, zone: &Zone) -> bool {
+        let routes = self.routes.borrow();
+        routes.iter().any(|route| route.zone().is_some_and(|z| z.name == zone.name))
     }
 
     /// Whether a block names this upstream of the zone.
@@ -167,6 +214,12 @@ impl Loc {
         }
     }
 
+    /// How requests are routed here.
+    #[inline]
+    pub(crate) fn route(&self) -> Option<&Rc<Route>> {
+        self.route.get()?.as_ref()
+    }
+
     /// The zone that what answers here is bound to.
     pub(crate) fn zone(&self) -> Option<&Rc<Zone>> {
         self.content.get()?.zone()
@@ -195,6 +248,9 @@ pub(crate) fn finish(cf: &Conf<'_>) -> Result<(), ()> {
     for door in main.doors.borrow().iter() {
         door.resolve(cf)?;
     }
+    for route in main.routes.borrow().iter() {
+        route.resolve(cf)?;
+    }
     if let Some(resolver) = cf.resolver() {
         // Set once: the configuration is finished once.
         let _ = main.resolver.set(resolver);
@@ -205,4 +261,10 @@ pub(crate) fn finish(cf: &Conf<'_>) -> Result<(), ()> {
 /// A location takes over from the one around it.
 pub(crate) fn inherit(parent: &Loc, location: &Location<'_>) {
     content::inherit(parent.content.get(), location);
+    // The API, and what else of ours answers in a location, is there for operators: tenants come to
+    // it only where the location itself says so.
+    if let Some(route) = parent.route.get().filter(|_| location.loc.content.get().is_none()) {
+        // What the location says itself holds.
+        let _ = location.loc.route.set(route.clone());
+    }
 }

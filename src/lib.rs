@@ -20,6 +20,8 @@ mod loads;
 mod metrics;
 mod module;
 mod net;
+mod routing;
+mod store;
 mod variables;
 mod worker;
 mod zone;

@@ -3,23 +3,27 @@
 //! A scrape reads the zones first, upstream by upstream, and keeps what it found, since a family
 //! of metrics has samples of all of them. Then the page is made while the client takes it.
 
+use std::mem;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use peerage_core::api::error::{Code, Problem};
 use peerage_core::consul::status::Health;
-use peerage_core::metrics::{Build, Format, Page, SourceSample, StateFile, ZoneSample};
+use peerage_core::metrics::{
+    Build, Format, Page, SourceSample, StateFile, StoreSample, ZoneSample,
+};
 use peerage_core::name::UpstreamName;
 use peerage_zone::{Cursor, Extent, Lead, SeenSource, Tallied, Tally, Worker};
 
 use crate::admin::{self, answer, build};
-use crate::conf::Zone;
 use crate::conf::zone::{Flush, Memory};
+use crate::conf::{Main, Zone};
 use crate::ffi::conf;
 use crate::ffi::output::{Answer, Producer, Step};
 use crate::ffi::request::Request;
 use crate::ffi::task::{self, Body, Task, Turn};
 use crate::ffi::{process, timer, version};
+use crate::routing;
 
 /// Answers a request for the page; the value goes back to nginx.
 pub(crate) fn handle(r: Request<'_>) -> isize {
@@ -42,16 +46,18 @@ fn page(r: Request<'_>) -> Result<Answer, Problem> {
     }
     let servers = conf::loc(r).metrics().is_none_or(|metrics| metrics.servers);
     let format = Format::accepted(r.header("Accept"));
-    let zones = conf::main(r).zones();
+    let main = conf::main(r);
+    let zones = main.all_zones();
     // Its counters stand still, or behind what was read of them before: Prometheus would take what
     // the new zone says next for a new beginning.
     if zones.iter().any(|z| z.memory().is_some_and(|memory| memory.zone.is_moved())) {
         return Err(admin::moving());
     }
-    let zones = zones.iter().map(Visit::new).collect::<Option<Vec<_>>>();
+    let zones = zones.iter().map(|zone| Visit::new(zone, main)).collect::<Option<Vec<_>>>();
     let mut zones = zones.ok_or_else(admin::no_place)?;
     zones.reverse();
     let extent = if servers { Extent::Servers } else { Extent::Upstream };
+    let stores = main.stores().iter().filter_map(|store| routing::sample(store)).collect();
     let gathering = Gathering { zones, extent, done: Vec::new() };
     Ok(Answer {
         status: 200,
@@ -61,7 +67,7 @@ fn page(r: Request<'_>) -> Result<Answer, Problem> {
             // What a cache keeps for one client is not for the next.
             ("Vary", "Accept".to_owned()),
         ],
-        body: Box::new(Text { format, servers, stage: Stage::Gathering(gathering) }),
+        body: Box::new(Text { format, servers, stores, stage: Stage::Gathering(gathering) }),
     })
 }
 
@@ -69,6 +75,7 @@ fn page(r: Request<'_>) -> Result<Answer, Problem> {
 struct Text {
     format: Format,
     servers: bool,
+    stores: Vec<StoreSample>,
     stage: Stage,
 }
 
@@ -82,7 +89,8 @@ impl Producer for Text {
         match &mut self.stage {
             Stage::Gathering(gathering) => {
                 if let Some(zones) = gathering.piece() {
-                    let page = Page::new(self.format, self.servers, BUILD, zones);
+                    let stores = mem::take(&mut self.stores);
+                    let page = Page::new(self.format, self.servers, BUILD, zones, stores);
                     self.stage = Stage::Writing(page);
                 }
                 Step::More
@@ -110,7 +118,7 @@ impl Gathering {
     /// Reads on; gives all at the end.
     fn piece(&mut self) -> Option<Vec<ZoneSample>> {
         let Some(visit) = self.zones.last_mut() else {
-            return Some(std::mem::take(&mut self.done));
+            return Some(mem::take(&mut self.done));
         };
         if !visit.piece(self.extent) {
             self.done.extend(self.zones.pop().map(|visit| visit.sample));
@@ -130,8 +138,8 @@ struct Visit {
 }
 
 impl Visit {
-    fn new(zone: &Rc<Zone>) -> Option<Self> {
-        let sample = sample(zone, zone.memory()?);
+    fn new(zone: &Rc<Zone>, main: &Main) -> Option<Self> {
+        let sample = sample(zone, zone.memory()?, main.routes_by(zone));
         Some(Self {
             worker: zone.worker()?,
             cursor: Cursor::default(),
@@ -162,7 +170,7 @@ impl Visit {
 }
 
 /// What is said of a zone itself.
-fn sample(zone: &Zone, memory: Memory) -> ZoneSample {
+fn sample(zone: &Zone, memory: Memory, routed: bool) -> ZoneSample {
     let report = memory.zone.report();
     let durable = memory.zone.durable();
     // What another nginx writes, it tells.
@@ -181,6 +189,8 @@ fn sample(zone: &Zone, memory: Memory) -> ZoneSample {
         ],
         no_room: report.no_room,
         checks_late: memory.zone.checks_late().load(Ordering::Relaxed),
+        routes: report.routes,
+        lookups: routed.then(|| memory.zone.lookups()),
         state: writes
             .then(|| StateFile { lag_ms: durable.lag(timer::now()), errors: durable.errors() }),
         sources: zone.worker().map(sources).unwrap_or_default(),

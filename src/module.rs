@@ -7,10 +7,10 @@ use crate::ffi::cycle::Cycle;
 use crate::ffi::process::{self, Role};
 #[cfg(ngx_feature = "http_ssl")]
 use crate::ffi::session;
-use crate::ffi::{filter, variable, wake};
+use crate::ffi::{filter, routed, variable, wake};
 use crate::log::Level;
 use crate::variables::Variable;
-use crate::{audit, loads, worker, zone};
+use crate::{audit, loads, routing, store, worker, zone};
 
 /// Before http{} is read: variables that its directives may use.
 pub(crate) fn before(cf: &Conf<'_>) -> Result<(), ()> {
@@ -24,6 +24,9 @@ pub(crate) fn before(cf: &Conf<'_>) -> Result<(), ()> {
 pub(crate) fn after(cf: &Conf<'_>) -> Result<(), ()> {
     conf::finish(cf)?;
     filter::install();
+    if cf.main().has_routes() {
+        routed::install(cf)?;
+    }
     Ok(())
 }
 
@@ -32,6 +35,7 @@ pub(crate) fn started(cycle: Cycle<'_>) {
     if !process::testing() {
         audit::to(cycle.main().and_then(conf::Main::log));
         worker::reloaded();
+        store::end();
         loads::count();
     }
     let Some(main) = cycle.main() else { return };
@@ -50,9 +54,12 @@ pub(crate) fn started(cycle: Cycle<'_>) {
         let errno = error.raw_os_error().unwrap_or(0);
         cycle.log().write(Level::Alert, errno, format_args!("eventfd() failed"));
     }
-    for zone in main.zones() {
+    for zone in main.all_zones() {
         zone::check_state(&zone, cycle);
         zone::load(&zone, main, cycle);
+    }
+    for store in main.stores() {
+        routing::load(&store, cycle);
     }
 }
 
@@ -79,6 +86,7 @@ pub(crate) fn ended_conf() {
 /// No configuration has the module any more: its code may be unloaded next, so nothing may point
 /// to it and nothing of it may stay open.
 pub(crate) fn unused() {
+    store::end();
     worker::end();
     wake::release();
     audit::to(None);
@@ -86,6 +94,7 @@ pub(crate) fn unused() {
 
 /// A process ends.
 pub(crate) fn leaving(_cycle: Cycle<'_>) {
+    store::end();
     worker::end();
 }
 

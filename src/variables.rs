@@ -1,14 +1,14 @@
-//! The variables of requests that went through a block taken over, or to the API.
+//! The variables of requests that went through a block taken over, were routed, or went to the API.
 
 use peerage_core::texts::Texts;
-use peerage_zone::Target;
+use peerage_zone::{NoPeer, Target};
 
 use crate::admin;
 use crate::balancer;
 use crate::conf::block::Name;
 use crate::ffi::destination::{self, Destination};
 use crate::ffi::request::Request;
-use crate::ffi::{conf, peer, template};
+use crate::ffi::{conf, peer, routed, template};
 
 /// One of the module's variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,10 +23,12 @@ pub(crate) enum Variable {
     HashKey,
     Host,
     TlsName,
+    Route,
+    RouteStatus,
 }
 
 impl Variable {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Upstream,
         Self::Server,
         Self::ServerId,
@@ -36,6 +38,8 @@ impl Variable {
         Self::HashKey,
         Self::Host,
         Self::TlsName,
+        Self::Route,
+        Self::RouteStatus,
     ];
 
     pub(crate) fn name(self) -> &'static str {
@@ -49,6 +53,8 @@ impl Variable {
             Self::HashKey => "peerage_hash_key",
             Self::Host => "peerage_host",
             Self::TlsName => "peerage_tls_name",
+            Self::Route => "peerage_route",
+            Self::RouteStatus => "peerage_route_status",
         }
     }
 
@@ -66,29 +72,46 @@ pub(crate) fn write(which: Variable, r: Request<'_>, out: &mut Vec<u8>) -> bool 
             out.extend_from_slice(change.as_bytes());
             return true;
         }
+        Variable::Error => return error(r, out),
+        Variable::Route => {
+            let Some(routed) = routed::of(r) else { return false };
+            out.extend_from_slice(routed.app());
+            return true;
+        }
+        Variable::RouteStatus => {
+            let Some(routed) = routed::of(r) else { return false };
+            out.extend_from_slice(routed.found.shown.as_str().as_bytes());
+            return true;
+        }
         Variable::HashKey | Variable::Host | Variable::TlsName => return text(which, r, out),
         _ => {}
     }
     let Some(peer) = peer::of(r) else { return false };
+    let (Some(id), Some(server)) = (peer.choice.server_id(), peer.server()) else {
+        return false;
+    };
     match which {
-        Variable::Error => match peer.error {
-            Some(error) => out.extend_from_slice(error.as_str().as_bytes()),
-            None => return false,
+        Variable::ServerId => out.extend_from_slice(id.to_string().as_bytes()),
+        Variable::Server => out.extend_from_slice(server),
+        _ => match &peer.block().name {
+            Name::Fixed(_, name) => out.extend_from_slice(name.as_str().as_bytes()),
+            Name::Keyed(..) => out.extend_from_slice(peer.name()),
         },
-        _ => {
-            let (Some(id), Some(server)) = (peer.choice.server_id(), peer.server()) else {
-                return false;
-            };
-            match which {
-                Variable::ServerId => out.extend_from_slice(id.to_string().as_bytes()),
-                Variable::Server => out.extend_from_slice(server),
-                _ => match &peer.block().name {
-                    Name::Fixed(_, name) => out.extend_from_slice(name.as_str().as_bytes()),
-                    Name::Keyed(..) => out.extend_from_slice(peer.name()),
-                },
-            }
-        }
     }
+    true
+}
+
+/// Why no server could be chosen, or no route. A subrequest that was not refused has no name to go
+/// by: its route says why.
+fn error(r: Request<'_>, out: &mut Vec<u8>) -> bool {
+    let of_peer = peer::of(r).and_then(|peer| peer.error);
+    let of_route = routed::of(r).and_then(|routed| routed.found.error());
+    let error = match (of_peer, of_route) {
+        (Some(NoPeer::NameRefused) | None, Some(error)) => error,
+        (Some(error), _) => error.as_str(),
+        (None, None) => return false,
+    };
+    out.extend_from_slice(error.as_bytes());
     true
 }
 

@@ -28,7 +28,7 @@ use crate::ffi::session;
 use crate::ffi::timer::{self, Kind, Timer};
 use crate::ffi::{task, wake};
 use crate::health::{Bounds, telling};
-use crate::{audit, net, zone};
+use crate::{audit, net, routing, zone};
 
 /// How often a process looks for others that died.
 const ROUND: u64 = 500;
@@ -73,7 +73,7 @@ pub(crate) fn begin(main: &Main, cycle: Cycle<'_>) {
     // As many as leave room for requests.
     let connections = (cycle.connections() / 4).max(1);
     let bounds = Bounds { workers: cycle.workers(), connections };
-    for zone in main.zones() {
+    for zone in main.all_zones() {
         let declared = main.declared(&zone);
         let (resolver, terms) = (main.resolver().cloned(), Terms::new(main, &zone));
         let pending = Pending { zone, declared, resolver, bounds, terms };
@@ -85,6 +85,7 @@ pub(crate) fn begin(main: &Main, cycle: Cycle<'_>) {
         log!(Info, "no wake-up for process {}, it will look by itself", process::slot());
     }
     state.running.set(true);
+    routing::begin(main);
     look_at_duties(Occasion::Round);
     // What went with this configuration goes before its first request.
     let ended = state.places.borrow().iter().map(Place::expire).fold(false, |a, b| a | b);
@@ -114,6 +115,7 @@ pub(crate) fn end() {
     }
     drop(state.round.borrow_mut().take());
     tell_on();
+    routing::end();
     net::end();
     state.pending.borrow_mut().clear();
     #[cfg(ngx_feature = "http_ssl")]
@@ -294,10 +296,11 @@ fn look_at_duties(occasion: Occasion) {
     for place in STATE.get().places.borrow().iter() {
         place.look_at_duties(occasion);
     }
+    routing::look(occasion == Occasion::Round);
 }
 
 /// Leaves what one process does for all to those that stay; whether there was anything.
 fn leave_duties() -> bool {
     let places = STATE.get().places.borrow();
-    places.iter().fold(false, |any, place| place.leave_duties() | any)
+    places.iter().fold(routing::give_up(), |any, place| place.leave_duties() | any)
 }

@@ -22,7 +22,7 @@ use crate::log::{Level, Log};
 use crate::worker::state::{self, Found};
 
 /// What this build lays out, another one does not read.
-const BUILD: u64 = parse_hex(env!("PEERAGE_BUILD"));
+pub(crate) const BUILD: u64 = parse_hex(env!("PEERAGE_BUILD"));
 
 /// How long the master tries to write before it leaves a commit to a worker.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -114,7 +114,8 @@ pub(crate) fn check_size(zone: &Zone, cycle: Cycle<'_>) {
 /// Says that not all of a state file will fit.
 fn warn_of_size(zone: &Zone, memory: &Memory, loaded: &Loaded, log: Log<'_>) {
     let upstreams = loaded.upstreams.iter().map(|(upstream, _)| upstream);
-    let need = Need::of(upstreams, &loaded.hosts).bytes();
+    let routes = loaded.routes.iter().map(|(route, _)| route);
+    let need = Need::of(upstreams, &loaded.hosts).and_routes(routes).bytes();
     if need > memory.zone.report().free {
         log.write(
             Level::Warn,
@@ -158,6 +159,7 @@ pub(crate) fn load(zone: &Zone, main: &Main, cycle: Cycle<'_>) {
             Some(old) => {
                 end(zone, &old.zone, &mut wait);
                 let Inherited { upstreams, left } = master.inherit(&old.zone, &process::clock());
+                lacks_routes(zone, memory, old.zone.report().routes, log);
                 Some((upstreams, left, "the old zone"))
             }
             None => read_file(zone, memory, cycle),
@@ -178,6 +180,7 @@ pub(crate) fn load(zone: &Zone, main: &Main, cycle: Cycle<'_>) {
     if memory.fresh
         && zone.state.is_none()
         && process::inherited()
+        && main.zone(&zone.name).is_some()
         && cycle.old_zone(&zone.name).is_none()
     {
         let text = "has no state file: what the old nginx changed at run time is not here";
@@ -213,7 +216,8 @@ fn read_file(
     loaded.upstreams.sort_by_key(|(upstream, _)| upstream.declared.is_none());
     warn_of_size(zone, &memory, &loaded, log);
     let left = memory.zone.as_master(process::pid()).load(&loaded, &process::clock());
-    if !left.is_empty() {
+    let routes_left = lacks_routes(zone, memory, loaded.routes.len() as u64, log);
+    if !left.is_empty() || routes_left {
         state::keep_copy(path, &loaded, log);
     }
     durable.set_revision(memory.zone.revision());
@@ -315,6 +319,19 @@ fn full(zone: &Zone, left: &[UpstreamName], log: Log<'_>) {
             ),
         );
     }
+}
+
+/// Says that a zone that was filled has not all of so many routes.
+fn lacks_routes(zone: &Zone, memory: Memory, routes: u64, log: Log<'_>) -> bool {
+    let left = routes.saturating_sub(memory.zone.report().routes);
+    if left > 0 {
+        log.write(
+            Level::Crit,
+            0,
+            format_args!("peerage zone \"{}\" is full, {left} routes not added", zone.name),
+        );
+    }
+    left > 0
 }
 
 const fn parse_hex(text: &str) -> u64 {

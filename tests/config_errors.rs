@@ -83,6 +83,68 @@ fn consuls() {
 }
 
 #[test]
+fn stores() {
+    let long = format!("peerage_redis r server=unix:/{};", "a".repeat(107));
+    refused(
+        ZONE,
+        &[
+            ("peerage_redis r;", "invalid number of arguments in \"peerage_redis\""),
+            ("peerage_redis r db=1;", "invalid value \"server=\" in \"peerage_redis\" directive"),
+            (
+                "peerage_redis a/b server=127.0.0.1;",
+                "invalid value \"a/b\" in \"peerage_redis\" directive: not a name of a redis",
+            ),
+            (
+                "peerage_redis r server=127.0.0.1:0;",
+                "invalid value \"127.0.0.1:0\" in \"peerage_redis\" directive",
+            ),
+            (
+                "peerage_redis r server=nowhere.invalid;",
+                "invalid value \"server=nowhere.invalid:6379\" in \"peerage_redis\" directive: ",
+            ),
+            (
+                &long,
+                "in \"peerage_redis\" directive: a unix socket has an absolute path of at most 107",
+            ),
+            (
+                "peerage_redis r server=127.0.0.1 server=127.0.0.1:6379;",
+                "duplicate parameter \"server=127.0.0.1:6379\" in \"peerage_redis\" directive",
+            ),
+            (
+                "peerage_redis r server=127.0.0.1 port=1;",
+                "invalid parameter \"port=1\" in \"peerage_redis\" directive",
+            ),
+            (
+                "peerage_redis r server=127.0.0.1 timeout=0;",
+                "invalid value \"timeout=0\" in \"peerage_redis\" directive",
+            ),
+            (
+                "peerage_redis r server=127.0.0.1 cache=1k;",
+                "invalid value \"cache=1k\" in \"peerage_redis\" directive",
+            ),
+            (
+                "peerage_redis r server=127.0.0.1 ca=ca.pem;",
+                "invalid value \"ca=ca.pem\" in \"peerage_redis\" directive",
+            ),
+            ("peerage_redis r server=127.0.0.1 tls ca=none.pem;", "conf/none.pem\": "),
+            (
+                "peerage_redis r server=127.0.0.1 password_file=none;",
+                "conf/none\": No such file or directory",
+            ),
+            (
+                "peerage_redis r server=127.0.0.1 password_file=/dev/zero;",
+                "\"/dev/zero\" is no regular file",
+            ),
+            ("peerage_redis r server=127.0.0.1 password_file=/tmp;", "\"/tmp\" is no regular file"),
+            (
+                "peerage_redis r server=127.0.0.1; peerage_redis r server=[::1];",
+                "redis \"r\" is duplicate",
+            ),
+        ],
+    );
+}
+
+#[test]
 fn zones() {
     refused(
         "",
@@ -536,6 +598,63 @@ fn locations_of_metrics() {
         ),
         ("peerage_metrics;", "\"peerage_metrics\" directive is not allowed here"),
     ]);
+}
+
+#[test]
+fn routes() {
+    refused_in_servers(&[
+        ("peerage_route;", "invalid number of arguments in \"peerage_route\" directive"),
+        ("peerage_route off $host;", "invalid parameter \"$host\" in \"peerage_route\" directive"),
+        (
+            "peerage_route $host table=x;",
+            "invalid parameter \"table=x\" in \"peerage_route\" directive",
+        ),
+        (
+            "peerage_route $host zone=a zone=b;",
+            "duplicate parameter \"zone\" in \"peerage_route\" directive",
+        ),
+        ("peerage_route $host; peerage_route $host;", "\"peerage_route\" directive is duplicate"),
+        ("peerage_route off; peerage_route off;", "\"peerage_route\" directive is duplicate"),
+        (
+            "peerage_route \"\";",
+            "invalid value \"\" in \"peerage_route\" directive: a key may not be empty",
+        ),
+        (
+            "peerage_route $host status=moved:200;",
+            "invalid value \"status=moved:200\" in \"peerage_route\" directive: it must be \
+             STATUS:CODE, codes from 400 to 599, with commas between, not \"moved:200\"",
+        ),
+        (
+            "peerage_route $host status=active:403;",
+            "in \"peerage_route\" directive: it has \"active\", which routes",
+        ),
+        (
+            "peerage_route $host zone=other;",
+            "unknown peerage zone \"other\" in \"peerage_route\" directive",
+        ),
+        (
+            "peerage_route $host redis=routes;",
+            "unknown redis \"routes\" in \"peerage_route\" directive",
+        ),
+        (
+            "peerage_route $host valid=5s;",
+            "invalid value \"valid=5s\" in \"peerage_route\" directive: it needs a \"redis\"",
+        ),
+        ("peerage_route $nowhere;", "unknown \"nowhere\" variable"),
+        (
+            "location / { if ($arg_x) { peerage_route a; } }",
+            "\"peerage_route\" directive is not allowed here",
+        ),
+    ]);
+    let server = "server { listen {web}; peerage_route $host; }";
+    refused("", &[(server, "no \"peerage_zone\" for \"peerage_route\" directive")]);
+    refused(
+        "peerage_zone main 1m; peerage_zone other 1m;",
+        &[(
+            server,
+            "several zones, and parameter \"zone\" is missing in \"peerage_route\" directive",
+        )],
+    );
 }
 
 #[test]

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use peerage_core::metrics::{FAMILIES, Family};
+use peerage_core::route::decide::Shown;
 use support::*;
 
 #[test]
@@ -69,7 +70,9 @@ fn the_variables_of_the_page_are_those_of_the_module() {
     let code = words(&read("src/variables.rs"), "=> \"peerage");
     assert_eq!(words(&page, "\n- `$peerage"), code, "left: docs, right: src/variables.rs");
     let errors = between(&read("crates/zone/src/choice.rs"), "pub const fn as_str", "\n    }\n");
-    assert_eq!(words(&page, "\n  - `"), words(&errors, "=> \""), "left: docs, right: the zone");
+    let mut errors = words(&errors, "=> \"");
+    errors.extend([Shown::Negative, Shown::Suspended].map(|s| s.error().unwrap().to_owned()));
+    assert_eq!(words(&page, "\n  - `"), errors, "left: docs, right: the zone and its routes");
 }
 
 #[test]

@@ -5,6 +5,7 @@ import json
 import os
 
 from client import Client
+from nginx import free_port
 
 HOST = "svc-a.internal"
 REQUEST = f"GET /some/path HTTP/1.1\r\nHost: {HOST}\r\n\r\n".encode()
@@ -83,6 +84,46 @@ def fleet(name, ports, upstreams):
         put(client, "svc-a", [f"127.0.0.1:{p}" for p in ports])
         for u in range(upstreams - 1):
             put(client, f"svc-{u}", [f"10.{u >> 8}.{u & 255}.{s + 1}:80" for s in range(len(ports))])
+
+    return Side(name, http, module=True, fill=fill)
+
+
+def routed(name, ports, routes):
+    """The name is that of the app which the request's tenant has, one of many."""
+    api = free_port()
+    http = lambda port: (
+        "peerage_zone main 64m;"
+        f"upstream app {{ peerage main; {servers(ports)} }}"
+        f"upstream all {{ peerage main name=$peerage_route; {KEEP} }}"
+        f"server {{ listen 127.0.0.1:{api}; location /api {{ peerage_api write=on; }} }}"
+        "peerage_route $svc;"
+    ) + front(port, "all")
+
+    def fill(port):
+        client = Client(api)
+        for begin in range(0, routes, 10_000):
+            keys = [f"svc-{i}" for i in range(begin, min(begin + 10_000, routes))]
+            lines = [json.dumps({"key": key, "upstream": "app"}) for key in ["svc-a", *keys]]
+            body = "\n".join(lines).encode()
+            head = f"POST /api/v1/routes HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: {len(body)}"
+            status, answer = client.send(head.encode() + b"\r\n\r\n" + body)
+            if status != 200:
+                raise SystemExit(f"answer {status}: {answer}")
+
+    return Side(name, http, module=True, fill=fill)
+
+
+def stored(name, ports, redis):
+    """The same, with the tenants in a Redis that is told of changes, and an app that it alone has."""
+    http = lambda port: (
+        f"peerage_zone main 1m; peerage_redis routes server=127.0.0.1:{redis.port};"
+        f"upstream all {{ peerage main name=$peerage_route; {KEEP} }}"
+        "peerage_route $svc redis=routes;"
+    ) + front(port, "all")
+
+    def fill(_):
+        redis.call("HSET", "tenant:svc-a", "app", "orders", "status", "active")
+        redis.call("SET", "app:orders", ",".join(f"127.0.0.1:{port}" for port in ports))
 
     return Side(name, http, module=True, fill=fill)
 

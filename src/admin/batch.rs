@@ -13,7 +13,9 @@ use peerage_core::name::UpstreamName;
 use peerage_core::server::{AdminState, Origin};
 use peerage_core::state;
 use peerage_core::upstream::{ServerSel, Upstream};
-use peerage_zone::{Batch as InForce, BatchAttempt, Checks, Env, Op, Worker};
+use peerage_zone::{
+    Batch as InForce, BatchAttempt, Checks, Env, Op, RouteAttempt, RouteChecks, RouteOp, Worker,
+};
 use serde_json::Value;
 
 use super::guard::Guard;
@@ -293,6 +295,28 @@ impl Task for Batch {
             },
         }
     }
+}
+
+/// Tries once to put changes of routes in force.
+pub(super) fn put_routes_in_force(
+    worker: &Worker,
+    zone: &Zone,
+    r: Request<'_>,
+    actor: &Actor,
+    ops: &[RouteOp],
+    checks: &RouteChecks<'_>,
+) -> RouteAttempt {
+    let clock = process::clock();
+    let main = conf::main(r);
+    let env = Env {
+        clock: &clock,
+        actor: actor.clone(),
+        origin: Origin::Api,
+        named: &|name| main.names(zone, name.as_str()),
+        keyed: zone::keyed_defaults(zone, main),
+        resolves: main.resolver().is_some(),
+    };
+    worker.put_routes(ops, &env, checks)
 }
 
 /// Tries once to put steps in force.

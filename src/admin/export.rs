@@ -1,7 +1,8 @@
 //! `GET v1/zones/{zone}/export`: the content of a zone as JSON lines, made while the client takes
 //! them.
 //!
-//! Upstreams come in no order. One that is created or removed meanwhile may be there or not.
+//! Upstreams come in no order, and routes after them. What is created or removed meanwhile may be
+//! there or not.
 
 use std::rc::Rc;
 
@@ -9,7 +10,7 @@ use peerage_core::api::error::Problem;
 use peerage_core::api::export;
 use peerage_core::host::Hosts;
 use peerage_core::name::UpstreamName;
-use peerage_zone::{Cursor, Worker};
+use peerage_zone::{Cursor, RouteCursor, Worker};
 
 use super::answer;
 use crate::conf::Zone;
@@ -27,6 +28,8 @@ pub(super) fn export(zone: &Rc<Zone>) -> Result<Answer, Problem> {
         names: Vec::new(),
         upstreams: 0,
         servers: 0,
+        keys: RouteCursor::default(),
+        routes: 0,
     };
     let mut answer = answer::json(200, Box::new(export));
     answer.content_type = "application/x-ndjson";
@@ -40,6 +43,22 @@ struct Export {
     names: Vec<UpstreamName>,
     upstreams: u64,
     servers: u64,
+    keys: RouteCursor,
+    routes: u64,
+}
+
+impl Export {
+    /// Adds some of the routes, or the end.
+    fn add_routes(&mut self, out: &mut Vec<u8>) -> Step {
+        let (routes, _) = self.worker.walk_routes(&mut self.keys, NAMES);
+        if routes.is_empty() {
+            export::end(out, self.upstreams, self.servers, self.routes);
+            return Step::End;
+        }
+        self.routes += routes.len() as u64;
+        routes.iter().for_each(|route| export::route(out, route));
+        Step::More
+    }
 }
 
 impl Producer for Export {
@@ -51,11 +70,7 @@ impl Producer for Export {
         }
         let Some(name) = self.names.pop() else {
             self.names = self.worker.walk(&mut self.cursor, NAMES);
-            if self.names.is_empty() {
-                export::end(out, self.upstreams, self.servers);
-                return Step::End;
-            }
-            return Step::More;
+            return if self.names.is_empty() { self.add_routes(out) } else { Step::More };
         };
         if let Some((upstream, _)) = self.worker.read_wanted(&name) {
             self.upstreams += 1;

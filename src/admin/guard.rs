@@ -1,7 +1,8 @@
 //! `If-Match` and `If-None-Match` of a write.
 
 use peerage_core::api::error::{Code, Problem};
-use peerage_core::api::render;
+use peerage_core::api::{render, routes};
+use peerage_core::route::Route;
 use peerage_core::upstream::{ServerSel, Upstream};
 
 /// What must hold before a write.
@@ -24,13 +25,13 @@ impl Guard {
         Self { tags: if_match.map(text), other: other.filter(|_| !absent), absent }
     }
 
-    /// Refuses what is asked of a write that is not to one upstream.
+    /// Refuses what is asked of a write that is neither to one upstream nor to one route.
     pub(super) fn refuse(&self) -> Result<(), Problem> {
         if self.tags.is_none() && self.other.is_none() && !self.absent {
             return Ok(());
         }
-        let detail = "If-Match and If-None-Match are for writes to one upstream; a batch has \
-                      \"if_revision\"";
+        let detail = "If-Match and If-None-Match are for writes to one upstream or one route; a \
+                      batch has \"if_revision\"";
         Err(Problem::new(Code::BadParameter, detail))
     }
 
@@ -41,16 +42,33 @@ impl Guard {
         sel: Option<&ServerSel>,
     ) -> Result<(), Problem> {
         let there = now.is_some_and(|now| sel.is_none_or(|sel| now.find(sel).is_some()));
+        self.holds("upstream", there, || now.map(render::etag))
+    }
+
+    /// Checks against the route as it is.
+    pub(super) fn check_route(&self, now: Option<&Route>) -> Result<(), Problem> {
+        self.holds("route", now.is_some(), || now.map(routes::etag))
+    }
+
+    fn holds(
+        &self,
+        what: &str,
+        there: bool,
+        tag: impl FnOnce() -> Option<String>,
+    ) -> Result<(), Problem> {
         if self.absent && there {
             return Err(Problem::new(Code::Exists, "it exists, and If-None-Match is *"));
         }
-        let tag = now.map(render::etag);
+        if self.tags.is_none() && self.other.is_none() {
+            return Ok(());
+        }
+        let tag = tag();
         let detail = match (&self.tags, &self.other) {
             (Some(tags), _) if !names(tags, tag.as_deref()) => {
-                "the upstream is not the one that If-Match names"
+                format!("the {what} is not the one that If-Match names")
             }
             (_, Some(tags)) if names(tags, tag.as_deref()) => {
-                "the upstream is one that If-None-Match names"
+                format!("the {what} is one that If-None-Match names")
             }
             _ => return Ok(()),
         };

@@ -11,11 +11,16 @@ use peerage_core::api::error::{Code, Problem};
 use peerage_core::api::import::{self, Checker, Line};
 use peerage_core::api::model;
 use peerage_core::api::render;
-use peerage_core::body::End;
+use peerage_core::body::{End, Field};
 use peerage_core::change::{Actor, Change};
+use peerage_core::diff::{self, Entry};
 use peerage_core::name::UpstreamName;
+use peerage_core::route::RouteKey;
+use peerage_core::route::change::RouteChange;
 use peerage_core::server::{Admin, AdminState, Origin};
-use peerage_zone::{BatchAttempt, Checks, Cursor, Op, Worker};
+use peerage_zone::{
+    BatchAttempt, Checks, Cursor, Op, RouteAttempt, RouteChecks, RouteCursor, RouteOp, Worker,
+};
 use serde_json::Value;
 
 use super::{answer, batch, write};
@@ -39,7 +44,7 @@ pub(super) struct Import {
     lines: Lines,
     checker: Checker,
     /// A step that found the zone busy, and since when.
-    again: Option<(Op, u64)>,
+    again: Option<(Wish, u64)>,
     done: Tally,
     /// Its entries as JSON, with commas between.
     diff: Vec<u8>,
@@ -52,8 +57,16 @@ enum Pass {
     Check,
     /// Every line is applied.
     Apply,
-    /// What no line names is removed.
+    /// Routes that no line names are removed: they may name upstreams that go next.
+    PruneRoutes { cursor: RouteCursor, keys: VecDeque<RouteKey> },
+    /// What else no line names is removed.
     Prune { cursor: Cursor, names: VecDeque<UpstreamName> },
+}
+
+/// What a line asks for.
+enum Wish {
+    Op(Op),
+    Route(RouteOp),
 }
 
 #[derive(Default)]
@@ -64,6 +77,13 @@ struct Tally {
     created: u64,
     removed: u64,
     hosts: u64,
+    routes: u64,
+}
+
+impl Tally {
+    const fn applied(&self) -> u64 {
+        self.upstreams + self.hosts + self.routes + self.removed
+    }
 }
 
 /// What one step of a pass came to.
@@ -93,8 +113,11 @@ impl Import {
     }
 
     fn step(&mut self, r: Request<'_>, worker: &Worker) -> Result<Next, Problem> {
-        if let Some((op, since)) = self.again.take() {
-            return self.put(r, worker, op, since);
+        if let Some((wish, since)) = self.again.take() {
+            return self.put(r, worker, wish, since);
+        }
+        if matches!(self.pass, Pass::PruneRoutes { .. }) {
+            return self.prune_routes(r, worker);
         }
         if matches!(self.pass, Pass::Prune { .. }) {
             return self.prune(r, worker);
@@ -119,6 +142,15 @@ impl Import {
                     .map_err(|problem| problem.within(&format!("lines[{}]", self.lines.number)))?;
                 Op::Upstream { name, change }
             }
+            Line::Route { key, body } => {
+                let now = process::clock().msec;
+                if matches!(body.end, Field::Given(End::At(at)) if at <= now) {
+                    return Ok(Next::More);
+                }
+                // As it was: also to an upstream that is not there.
+                let change = RouteChange::Put { body, force: true };
+                return self.put(r, worker, Wish::Route(RouteOp { key, change }), timer::now());
+            }
             Line::Host { ip, admin } => {
                 let now = process::clock().msec;
                 let Some(verb) = import::host_verb(ip, &admin, now) else { return Ok(Next::More) };
@@ -142,7 +174,7 @@ impl Import {
                 Op::Host(verb)
             }
         };
-        self.put(r, worker, op, timer::now())
+        self.put(r, worker, Wish::Op(op), timer::now())
     }
 
     /// Tries a step, or does it.
@@ -150,9 +182,13 @@ impl Import {
         &mut self,
         r: Request<'_>,
         worker: &Worker,
-        op: Op,
+        wish: Wish,
         since: u64,
     ) -> Result<Next, Problem> {
+        let op = match wish {
+            Wish::Op(op) => op,
+            Wish::Route(op) => return self.put_route(r, worker, op, since),
+        };
         let trying = matches!(self.pass, Pass::Check) || self.dry_run;
         let checks = Checks { dry_run: trying, ..Checks::NONE };
         let ops = std::slice::from_ref(&op);
@@ -163,21 +199,12 @@ impl Import {
                     self.count(&op, &done);
                 }
                 if self.dry_run {
-                    self.tell_diff(&done);
+                    self.tell_diff(batch::diff_of(&done));
                 }
                 Ok(Next::More)
             }
             BatchAttempt::Busy | BatchAttempt::Unmet { .. } | BatchAttempt::Stale { .. } => {
-                let moved = self.zone.memory().is_some_and(|memory| memory.zone.is_moved());
-                if moved {
-                    let text = "the zone has moved, new connections reach it";
-                    return Err(Problem::new(Code::Moving, text));
-                }
-                if timer::now() - since >= PATIENCE_MS {
-                    return Err(Problem::new(Code::Busy, "another writer holds the zone"));
-                }
-                self.again = Some((op, since));
-                Ok(Next::Wait)
+                self.later(Wish::Op(op), since)
             }
             BatchAttempt::NotWriter => Err(write::not_writer()),
             BatchAttempt::Refused { error, .. } => {
@@ -190,8 +217,63 @@ impl Import {
         }
     }
 
-    fn tell_diff(&mut self, done: &peerage_zone::Batch) {
-        for entry in batch::diff_of(done) {
+    /// The same of a route.
+    fn put_route(
+        &mut self,
+        r: Request<'_>,
+        worker: &Worker,
+        op: RouteOp,
+        since: u64,
+    ) -> Result<Next, Problem> {
+        let trying = matches!(self.pass, Pass::Check) || self.dry_run;
+        let checks = RouteChecks { dry_run: trying, ..RouteChecks::NONE };
+        let ops = std::slice::from_ref(&op);
+        match batch::put_routes_in_force(worker, &self.zone, r, &self.actor, ops, &checks) {
+            RouteAttempt::Done(done) => {
+                if !matches!(self.pass, Pass::Check) || self.dry_run {
+                    self.done.revision = done.revision;
+                    self.done.changed += u64::from(done.changed);
+                    match op.change {
+                        RouteChange::Delete => self.done.removed += u64::from(done.changed),
+                        _ => self.done.routes += 1,
+                    }
+                }
+                if self.dry_run {
+                    let touched = done.touched.iter();
+                    self.tell_diff(
+                        touched.flat_map(|t| diff::route(t.before.as_ref(), t.after.as_ref())),
+                    );
+                }
+                Ok(Next::More)
+            }
+            RouteAttempt::Busy | RouteAttempt::Unmet { .. } => self.later(Wish::Route(op), since),
+            RouteAttempt::NotWriter => Err(write::not_writer()),
+            RouteAttempt::Refused { error, .. } => {
+                let place = format!("lines[{}]", self.lines.number);
+                Err(Problem::from(error).within(&place))
+            }
+            RouteAttempt::NoRoom { need, free } => {
+                Err(write::no_room(&self.zone, "all that an import names", need, free))
+            }
+        }
+    }
+
+    /// Tries a step again, for a while.
+    fn later(&mut self, wish: Wish, since: u64) -> Result<Next, Problem> {
+        let moved = self.zone.memory().is_some_and(|memory| memory.zone.is_moved());
+        if moved {
+            let text = "the zone has moved, new connections reach it";
+            return Err(Problem::new(Code::Moving, text));
+        }
+        if timer::now() - since >= PATIENCE_MS {
+            return Err(Problem::new(Code::Busy, "another writer holds the zone"));
+        }
+        self.again = Some((wish, since));
+        Ok(Next::Wait)
+    }
+
+    fn tell_diff(&mut self, entries: impl Iterator<Item = Entry>) {
+        for entry in entries {
             if self.told == DIFF {
                 self.left_off += 1;
                 continue;
@@ -222,6 +304,27 @@ impl Import {
         self.done.changed += changed;
     }
 
+    /// Removes the next route that no line names.
+    fn prune_routes(&mut self, r: Request<'_>, worker: &Worker) -> Result<Next, Problem> {
+        let Pass::PruneRoutes { cursor, keys } = &mut self.pass else { return Ok(Next::End) };
+        let Some(key) = keys.pop_front() else {
+            let (routes, _) = worker.walk_routes(cursor, NAMES);
+            let next = if routes.is_empty() { Next::End } else { Next::More };
+            let own = routes.into_iter().filter(|route| route.origin == Origin::Api);
+            keys.extend(own.map(|route| route.key));
+            return Ok(next);
+        };
+        if self.checker.keys().contains(&key) {
+            return Ok(Next::More);
+        }
+        let op = RouteOp { key, change: RouteChange::Delete };
+        match self.put(r, worker, Wish::Route(op), timer::now()) {
+            // It went by itself.
+            Err(problem) if problem.code == Code::RouteNotFound => Ok(Next::More),
+            next => next,
+        }
+    }
+
     /// Removes the next upstream that no line names.
     fn prune(&mut self, r: Request<'_>, worker: &Worker) -> Result<Next, Problem> {
         let Pass::Prune { cursor, names } = &mut self.pass else { return Ok(Next::End) };
@@ -238,9 +341,15 @@ impl Import {
             return Ok(Next::More);
         }
         let change = Change::DeleteUpstream { force: false };
-        match self.put(r, worker, Op::Upstream { name, change }, timer::now()) {
-            // It went by itself, or a block has come to name it: neither is the import's to undo.
-            Err(problem) if matches!(problem.code, Code::UpstreamNotFound | Code::NamedByBlock) => {
+        match self.put(r, worker, Wish::Op(Op::Upstream { name, change }), timer::now()) {
+            // It went by itself, or a block or a route has come to name it: none of them is the
+            // import's to undo.
+            Err(problem)
+                if matches!(
+                    problem.code,
+                    Code::UpstreamNotFound | Code::NamedByBlock | Code::NamedByRoutes
+                ) =>
+            {
                 Ok(Next::More)
             }
             next => next,
@@ -249,13 +358,15 @@ impl Import {
 
     /// Goes on to the next pass; true at the end.
     fn end_pass(&mut self) -> bool {
+        let routes = Pass::PruneRoutes { cursor: RouteCursor::default(), keys: VecDeque::new() };
         let prune = Pass::Prune { cursor: Cursor::default(), names: VecDeque::new() };
         self.pass = match self.pass {
             Pass::Check if !self.dry_run => {
                 self.lines = Lines::default();
                 Pass::Apply
             }
-            Pass::Check | Pass::Apply if self.prune => prune,
+            Pass::Check | Pass::Apply if self.prune => routes,
+            Pass::PruneRoutes { .. } => prune,
             _ => return true,
         };
         false
@@ -267,9 +378,7 @@ impl Import {
             _ if self.dry_run => problem,
             _ => {
                 self.tell(r);
-                problem
-                    .with("changed", self.done.changed > 0)
-                    .with("applied", self.done.upstreams + self.done.hosts + self.done.removed)
+                problem.with("changed", self.done.changed > 0).with("applied", self.done.applied())
             }
         };
         Turn::Answer(answer::problem(&problem))
@@ -290,7 +399,7 @@ impl Import {
     }
 
     fn answer(&mut self, worker: &Worker) -> Answer {
-        let Tally { upstreams, changed, created, removed, hosts, revision } = self.done;
+        let Tally { upstreams, changed, created, removed, hosts, routes, revision } = self.done;
         let revision = if revision == 0 { worker.zone().revision() } else { revision };
         let mut extra: Vec<(&str, Value)> = vec![
             ("upstreams", upstreams.into()),
@@ -298,6 +407,9 @@ impl Import {
             ("removed", removed.into()),
             ("hosts", hosts.into()),
         ];
+        if routes > 0 {
+            extra.push(("routes", routes.into()));
+        }
         if self.dry_run {
             extra.push(("dry_run", true.into()));
             extra.push(("diff_left_off", self.left_off.into()));

@@ -35,6 +35,7 @@ struct Links {
     hosts: &'static str,
     openapi: &'static str,
     ready: &'static str,
+    routes: &'static str,
     servers: &'static str,
     sources: &'static str,
     upstreams: &'static str,
@@ -68,6 +69,7 @@ pub(super) fn root(main: &Main, bound: Option<&Rc<Zone>>) -> Answer {
             hosts: "hosts/{ip}",
             openapi: "openapi.json",
             ready: "ready",
+            routes: "routes",
             servers: "servers",
             sources: "sources",
             upstreams: "upstreams",
@@ -99,6 +101,7 @@ struct Report<'a> {
     loaded: bool,
     upstreams: u64,
     servers: u64,
+    routes: u64,
     bytes: Bytes,
     /// Servers with short texts that still fit, ten to an upstream, about.
     fits: u64,
@@ -119,6 +122,8 @@ struct Bytes {
     free: u64,
     reserved: u64,
     largest: u64,
+    /// Of the used ones.
+    routes: u64,
 }
 
 #[derive(Serialize)]
@@ -180,12 +185,14 @@ pub(super) fn zone(zone: &Zone) -> Result<Answer, Problem> {
         loaded: memory.zone.is_loaded(),
         upstreams: report.upstreams,
         servers: report.servers,
+        routes: report.routes,
         bytes: Bytes {
             total: report.total,
             used: report.used,
             free: report.free,
             reserved: report.reserve,
             largest: report.largest,
+            routes: report.route_bytes,
         },
         fits: report.fits(),
         no_room: report.no_room,

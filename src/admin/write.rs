@@ -275,13 +275,21 @@ pub(super) fn has_passed(worker: &Worker, name: &UpstreamName, id: u64, since: u
 
 /// Tries again in a moment, for 2 s in all.
 pub(super) fn later(zone: &Zone, since: u64) -> Turn {
+    match patience(zone, since) {
+        Ok(()) => Turn::Wait(1),
+        Err(problem) => Turn::Answer(answer::problem(&problem)),
+    }
+}
+
+/// Whether what has been tried since then, monotonic ms, is to be tried again.
+pub(super) fn patience(zone: &Zone, since: u64) -> Result<(), Problem> {
     if zone.memory().is_some_and(|memory| memory.zone.is_moved()) {
-        return Turn::Answer(answer::problem(&super::moving()));
+        return Err(super::moving());
     }
     if timer::now() - since < PATIENCE_MS {
-        return Turn::Wait(1);
+        return Ok(());
     }
-    Turn::Answer(answer::problem(&Problem::new(Code::Busy, "another writer holds the zone")))
+    Err(Problem::new(Code::Busy, "another writer holds the zone"))
 }
 
 /// The answer where another master writes the state file.

@@ -61,6 +61,22 @@ pub(crate) enum Orphans {
 }
 
 impl Zone {
+    /// A zone that no file keeps, and whose upstreams no block names.
+    pub(super) fn unkept(cf: &Conf<'_>, name: &str, size: usize) -> Self {
+        Self {
+            name: name.to_owned(),
+            size,
+            state: None,
+            flush: Flush::Off,
+            orphans: Orphans::Forever,
+            home: cf.home(),
+            memory: OnceCell::new(),
+            worker: Cell::new(None),
+            unmerged: Cell::new(false),
+            conflicts: RefCell::default(),
+        }
+    }
+
     /// The shared memory; `None` until nginx has mapped it.
     pub(crate) fn memory(&self) -> Option<Memory> {
         self.memory.get().copied()
@@ -153,25 +169,19 @@ pub(crate) fn set(cf: &Conf<'_>) -> Result<(), Refused> {
         if other.name == name {
             return Err(Refused::because(format!("duplicate peerage zone \"{name}\"")));
         }
-        if state.is_some() && other.state == state {
-            return Err(Refused::because(format!(
-                "state file \"{}\" of peerage zone \"{name}\" is already used by zone \"{}\"",
-                state.unwrap_or_default(),
-                other.name
-            )));
-        }
+    }
+    if let Some(path) = &state
+        && let Some(whose) = main.keeps(path)
+    {
+        return Err(Refused::because(format!(
+            "state file \"{path}\" of peerage zone \"{name}\" is already used by {whose}"
+        )));
     }
     let zone = Rc::new(Zone {
-        name: name.to_owned(),
-        size: bytes,
         state,
         flush: flush.unwrap_or(Flush::After(1000)),
         orphans: orphans.unwrap_or(Orphans::After(24 * 3_600_000)),
-        home: cf.home(),
-        memory: OnceCell::new(),
-        worker: Cell::new(None),
-        unmerged: Cell::new(false),
-        conflicts: RefCell::default(),
+        ..Zone::unkept(cf, name, bytes)
     });
     shm::add(cf, name, bytes, &zone)?;
     main.zones.borrow_mut().push(zone);

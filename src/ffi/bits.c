@@ -2,7 +2,8 @@
  * Bits of nginx's request, and of its part of an SSL connection. Their bit
  * fields begin in the middle of a word (the request's since 1.29), where
  * bindgen expects the fields behind the first ones at other places than the
- * compiler of nginx puts them: here a C compiler looks for them.
+ * compiler of nginx puts them: here a C compiler looks for them. And the length
+ * of a variable's value, which bindgen's code goes through bit by bit.
  */
 
 #include <ngx_config.h>
@@ -28,6 +29,31 @@ ngx_uint_t
 peerage_discards_body(ngx_http_request_t *r)
 {
     return r->discard_body;
+}
+
+
+ngx_uint_t
+peerage_internal(ngx_http_request_t *r)
+{
+    return r->internal;
+}
+
+
+size_t
+peerage_value_len(ngx_http_variable_value_t *v)
+{
+    return v->not_found ? 0 : v->len;
+}
+
+
+void
+peerage_set_value(ngx_http_variable_value_t *v, u_char *data, size_t len)
+{
+    v->len = len;
+    v->valid = 1;
+    v->no_cacheable = 0;
+    v->not_found = 0;
+    v->data = data;
 }
 
 

@@ -23,7 +23,7 @@ use super::log::printable;
 use super::module::ngx_http_peerage_module;
 use super::request::Request;
 use super::resolve::Resolver;
-use super::{admin, fence, metrics};
+use super::{admin, bits, fence, metrics};
 use crate::conf::{Content, Loc, Main, Srv};
 
 /// Why a directive is refused: the text of the `[emerg]` line, or nothing when nginx said it.
@@ -310,7 +310,7 @@ impl Complex {
             let Some(value) = value.filter(|value| value.not_found() == 0) else {
                 return Some(ngx_str_t::empty());
             };
-            return Some(ngx_str_t { len: value.len() as usize, data: value.data });
+            return Some(ngx_str_t { len: bits::value_len(value), data: value.data });
         }
         let mut out = ngx_str_t::empty();
         // SAFETY: a living request of the configuration that owns this value; nginx does not
@@ -372,6 +372,12 @@ impl Location<'_> {
         // SAFETY: only the thread that reads the configuration touches it.
         unsafe { (*self.clcf.as_ptr()).handler = Some(handler) };
     }
+}
+
+/// What modules have in http{}, an entry each.
+pub(super) fn http_main(cf: &Conf<'_>) -> *mut *mut c_void {
+    // SAFETY: inside http{} `ctx` is a ngx_http_conf_ctx_t.
+    unsafe { (*(*cf.as_ptr()).ctx.cast::<ngx_http_conf_ctx_t>()).main_conf }
 }
 
 /// The module's part of the location that a request is in.

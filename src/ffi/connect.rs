@@ -23,25 +23,38 @@ use crate::net::error::{Doing, Error};
 impl Stream {
     /// Connects, without waiting for anything but the other side.
     pub(crate) async fn connect(address: &Address) -> Result<Self, Error> {
+        if process::exiting() {
+            return Err(Error::Exiting);
+        }
         let (stream, connected) = begin(address)?;
+        stream.settle(address, connected).await
+    }
+
+    /// Connects for requests that wait for it, also while the worker waits for their end. Graceful
+    /// shutdown leaves the connection alone until it is [`rested`](Self::rest).
+    pub(crate) async fn connect_for_requests(address: &Address) -> Result<Self, Error> {
+        let (stream, connected) = begin(address)?;
+        stream.rest(false);
+        stream.settle(address, connected).await
+    }
+
+    /// Waits for the other side.
+    async fn settle(self, address: &Address, connected: bool) -> Result<Self, Error> {
         if !connected {
-            poll_fn(|cx| poll_connected(&stream.0, cx)).await?;
+            poll_fn(|cx| poll_connected(&self.0, cx)).await?;
         }
         if !address.is_unix()
-            && let Some(c) = stream.0.live()
+            && let Some(c) = self.0.live()
         {
             // SAFETY: our connection. Where it fails, small writes are slower.
             unsafe { ngx_tcp_nodelay(c) };
         }
-        Ok(stream)
+        Ok(self)
     }
 }
 
 /// Makes the connection; whether it is there at once.
 fn begin(address: &Address) -> Result<(Stream, bool), Error> {
-    if process::exiting() {
-        return Err(Error::Exiting);
-    }
     let stream = Stream(Rc::new(Inner::new()));
     let inner = &*stream.0;
     let log = Rc::as_ptr(&stream.0).cast_mut().cast::<ngx_log_t>();

@@ -32,6 +32,7 @@ pub(crate) mod peer;
 pub(crate) mod process;
 pub(crate) mod request;
 pub(crate) mod resolve;
+pub(crate) mod routed;
 #[cfg(ngx_feature = "http_ssl")]
 pub(crate) mod session;
 pub(crate) mod shm;

@@ -7,8 +7,8 @@ use std::ptr;
 use nginx_sys::{
     NGX_CONF_1MORE, NGX_CONF_2MORE, NGX_CONF_ANY, NGX_CONF_TAKE1, NGX_CONF_TAKE123,
     NGX_HTTP_LOC_CONF, NGX_HTTP_LOC_CONF_OFFSET, NGX_HTTP_MAIN_CONF, NGX_HTTP_MAIN_CONF_OFFSET,
-    NGX_HTTP_MODULE, NGX_HTTP_SRV_CONF_OFFSET, NGX_HTTP_UPS_CONF, ngx_command_t, ngx_conf_t,
-    ngx_cycle_t, ngx_http_module_t, ngx_int_t, ngx_module_t, ngx_uint_t,
+    NGX_HTTP_MODULE, NGX_HTTP_SRV_CONF, NGX_HTTP_SRV_CONF_OFFSET, NGX_HTTP_UPS_CONF, ngx_command_t,
+    ngx_conf_t, ngx_cycle_t, ngx_http_module_t, ngx_int_t, ngx_module_t, ngx_uint_t,
 };
 
 use super::conf::{self, CONF_ERROR, Conf, ERROR, OK};
@@ -65,7 +65,7 @@ static CONTEXT: Table<ngx_http_module_t> = Table(UnsafeCell::new(ngx_http_module
     merge_loc_conf: Some(merge_loc_conf),
 }));
 
-static COMMANDS: Table<[ngx_command_t; 16]> = Table(UnsafeCell::new([
+static COMMANDS: Table<[ngx_command_t; 18]> = Table(UnsafeCell::new([
     command(c"peerage_zone", NGX_HTTP_MAIN_CONF | NGX_CONF_2MORE, zone, NGX_HTTP_MAIN_CONF_OFFSET),
     command(c"peerage", NGX_HTTP_UPS_CONF | NGX_CONF_1MORE, peerage, NGX_HTTP_SRV_CONF_OFFSET),
     command(
@@ -111,7 +111,19 @@ static COMMANDS: Table<[ngx_command_t; 16]> = Table(UnsafeCell::new([
         service,
         NGX_HTTP_SRV_CONF_OFFSET,
     ),
+    command(
+        c"peerage_redis",
+        NGX_HTTP_MAIN_CONF | NGX_CONF_2MORE,
+        redis,
+        NGX_HTTP_MAIN_CONF_OFFSET,
+    ),
     command(c"peerage_log", NGX_HTTP_MAIN_CONF | NGX_CONF_TAKE1, log, NGX_HTTP_MAIN_CONF_OFFSET),
+    command(
+        c"peerage_route",
+        NGX_HTTP_MAIN_CONF | NGX_HTTP_SRV_CONF | NGX_HTTP_LOC_CONF | NGX_CONF_1MORE,
+        route,
+        NGX_HTTP_LOC_CONF_OFFSET,
+    ),
     command(c"peerage_api", NGX_HTTP_LOC_CONF | NGX_CONF_ANY, api, NGX_HTTP_LOC_CONF_OFFSET),
     command(c"peerage_dyups", NGX_HTTP_LOC_CONF | NGX_CONF_ANY, dyups, NGX_HTTP_LOC_CONF_OFFSET),
     command(c"peerage_update", NGX_HTTP_LOC_CONF | NGX_CONF_ANY, update, NGX_HTTP_LOC_CONF_OFFSET),
@@ -167,7 +179,9 @@ directive!(check, crate::conf::check::check);
 directive!(outlier, crate::conf::check::outlier);
 directive!(consul, crate::conf::consul::consul);
 directive!(service, crate::conf::consul::service);
+directive!(redis, crate::conf::redis::set);
 directive!(log, crate::conf::log::set);
+directive!(route, crate::conf::route::set);
 directive!(api, crate::conf::api::set);
 directive!(dyups, crate::conf::door::dyups);
 directive!(update, crate::conf::door::update);

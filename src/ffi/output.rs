@@ -222,12 +222,12 @@ impl Output {
             // SAFETY: a living request.
             unsafe { bits::disable_not_modified(raw) };
         }
-        self.answer.headers.iter().all(|(name, value)| push_header(r, name, value))
+        self.answer.headers.iter().all(|(name, value)| add_header(r, name, value))
     }
 }
 
 /// Adds one header to the answer.
-fn push_header(r: Request<'_>, name: &'static str, value: &str) -> bool {
+pub(super) fn add_header(r: Request<'_>, name: &'static str, value: &str) -> bool {
     debug_assert!(!value.bytes().any(|c| c < b' '));
     let raw = r.as_ptr();
     // SAFETY: a living request; the list is made by nginx with the request; the element is
@@ -251,6 +251,24 @@ fn push_header(r: Request<'_>, name: &'static str, value: &str) -> bool {
         }
     }
     true
+}
+
+/// Takes back what [`add_header`] was given this name for: the same text, not an equal one.
+pub(super) fn drop_header(r: Request<'_>, name: &'static str) {
+    // SAFETY: a living request; each part of its list has `nelts` elements, all of them written.
+    unsafe {
+        let mut part = &raw const (*r.as_ptr()).headers_out.headers.part;
+        while !part.is_null() {
+            let elements = (*part).elts.cast::<ngx_table_elt_t>();
+            for i in 0..(*part).nelts {
+                let element = elements.add(i);
+                if ptr::eq((*element).key.data, name.as_ptr()) {
+                    (*element).hash = 0;
+                }
+            }
+            part = (*part).next;
+        }
+    }
 }
 
 /// Arms the write event as ngx_http_set_write_handler does; false: the connection is broken.

@@ -21,12 +21,14 @@ use super::key::Said;
 use super::log::Log;
 use super::process;
 use super::request::Request;
+use super::routed;
 #[cfg(ngx_feature = "http_ssl")]
 use super::session;
 use super::spare::Spare;
 use crate::balancer;
 use crate::conf::block::Name;
 use crate::conf::{Block, Srv};
+use crate::routing;
 
 /// What a request holds of the balancer, until its pool's cleanup.
 #[repr(C)]
@@ -34,6 +36,8 @@ pub(crate) struct Peer {
     cleanup: ngx_pool_cleanup_t,
     /// `None` where the worker has no slot in the zone yet, and where no peer can be had.
     worker: Option<&'static Worker>,
+    /// The place in the zone of a store, where the request's app is there and not in the block's.
+    elsewhere: Option<&'static Worker>,
     pub(crate) choice: Choice,
     block: NonNull<Block>,
     r: NonNull<ngx_http_request_t>,
@@ -126,6 +130,7 @@ callback! {
             });
             (*pool).cleanup = &raw mut (*peer).cleanup;
             (&raw mut (*peer).worker).write(block.worker());
+            (&raw mut (*peer).elsewhere).write(None);
             (&raw mut (*peer).choice).write(Choice::new());
             (&raw mut (*peer).block).write(NonNull::from(&**block));
             (&raw mut (*peer).r).write(NonNull::new_unchecked(r));
@@ -191,6 +196,11 @@ unsafe fn name_it(
             Err(error) => (*peer).refuse(error),
         }
         (*peer).name = given;
+        if routing::has_stores() && (*peer).error.is_none() {
+            let elsewhere = routed::elsewhere(Request::from_raw(r), conf::bytes(&given));
+            (*peer).worker = elsewhere.or((*peer).worker);
+            (*peer).elsewhere = elsewhere;
+        }
     }
     OK
 }
@@ -280,7 +290,7 @@ unsafe fn get_of(
 unsafe fn get_at_length(pc: &mut ngx_peer_connection_t, peer: &mut Peer) -> ngx_int_t {
     // SAFETY: the configuration outlives its requests.
     let block = unsafe { peer.block.as_ref() };
-    let picked = match (peer.error, block.worker()) {
+    let picked = match (peer.error, peer.elsewhere.or_else(|| block.worker())) {
         (Some(error), _) => Err(error),
         (None, None) => Err(NoPeer::Busy),
         (None, Some(worker)) => {

@@ -133,6 +133,12 @@ impl<'a> Request<'a> {
         unsafe { text(&raw const (*(*self.as_ptr()).connection).addr_text) }
     }
 
+    /// The client's request that this one belongs to.
+    pub(crate) fn main(self) -> Self {
+        // SAFETY: `main` is the request itself or the one that it belongs to, which lives longer.
+        unsafe { Request::from_raw((*self.as_ptr()).main) }
+    }
+
     /// Whether nginx made this request itself, on behalf of another one.
     pub(crate) fn is_subrequest(self) -> bool {
         // SAFETY: a living request.

@@ -13,7 +13,8 @@ use peerage_zone::Region;
 use super::conf::{self, Conf, ERROR, OK, Refused};
 use super::log::Log;
 use super::module::ngx_http_peerage_module;
-use crate::conf::Zone;
+use crate::conf::{Store, Zone};
+use crate::routing;
 
 /// A region and the word that says who may write in it: nginx's own mutex of the zone, which the
 /// master frees when its holder dies.
@@ -50,22 +51,70 @@ pub(crate) fn usable(size: usize) -> usize {
 
 /// Asks nginx for a zone; [`crate::zone::open`] is called for it once the configuration is read.
 pub(crate) fn add(cf: &Conf<'_>, name: &str, size: usize, zone: &Rc<Zone>) -> Result<(), Refused> {
+    let tag = (&raw mut ngx_http_peerage_module).cast::<c_void>();
+    // SAFETY: the data is alive as long as the cycle: the configuration owns the Rc.
+    unsafe { add_as(cf, name, size, tag, Rc::as_ptr(zone).cast_mut().cast(), init) }
+}
+
+/// The same for what a store said; [`routing::open`] is called for it.
+pub(crate) fn add_cache(
+    cf: &Conf<'_>,
+    name: &str,
+    size: usize,
+    store: &Rc<Store>,
+) -> Result<(), Refused> {
+    // Any address of our own that is not that of zones.
+    let tag = (&raw const OF_CACHE).cast_mut().cast::<c_void>();
+    // SAFETY: as above.
+    unsafe { add_as(cf, name, size, tag, Rc::as_ptr(store).cast_mut().cast(), init_cache) }
+}
+
+/// Has its address as the tag of memory that is no zone's.
+static OF_CACHE: u8 = 0;
+
+/// Asks nginx for memory.
+///
+/// # Safety
+///
+/// - `data` is what `init` takes it for, as long as the cycle lives
+unsafe fn add_as(
+    cf: &Conf<'_>,
+    name: &str,
+    size: usize,
+    tag: *mut c_void,
+    data: *mut c_void,
+    init: unsafe extern "C" fn(*mut ngx_shm_zone_t, *mut c_void) -> ngx_int_t,
+) -> Result<(), Refused> {
     // SAFETY: the name is copied into the configuration's pool; nginx's answer is a zone in the
-    // new cycle's list. `data` is kept alive by the configuration, which owns the Rc and lives as
-    // long as the cycle.
+    // new cycle's list.
     unsafe {
         let pool = (*cf.as_ptr()).pool;
         let mut name = conf::copy(pool, name.as_bytes()).ok_or(Refused(None))?;
-        let tag = (&raw mut ngx_http_peerage_module).cast::<c_void>();
         let shm = ngx_shared_memory_add(cf.as_ptr(), &raw mut name, size, tag);
         let Some(shm) = shm.as_mut() else { return Err(Refused(None)) };
         if !shm.data.is_null() {
             return Err(Refused::because(format!("duplicate zone \"{name}\"")));
         }
         shm.init = Some(init);
-        shm.data = Rc::as_ptr(zone).cast_mut().cast();
+        shm.data = data;
     }
     Ok(())
+}
+
+callback! {
+    /// nginx calls it in the master, for a new mapping or for one that old workers run on.
+    fn init_cache(shm: *mut ngx_shm_zone_t, _old: *mut c_void) -> ngx_int_t, or ERROR;
+    {
+        // SAFETY: as in `init`, of what `add_cache` set up.
+        let (store, memory, log) = unsafe {
+            let store = &*(*shm).data.cast::<Store>();
+            (store, memory((*shm).shm.addr.cast()), Log::from_raw((*shm).shm.log))
+        };
+        match routing::open(store, memory, log) {
+            Ok(()) => OK,
+            Err(()) => ERROR,
+        }
+    }
 }
 
 callback! {

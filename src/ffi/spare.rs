@@ -3,7 +3,7 @@
 //! What a request holds of the balancer would cost room in its pool, and a pool that has not enough
 //! takes another block from the system: for a few bytes a request would pay as for a page.
 
-use std::alloc::{Layout, alloc};
+use std::alloc::{Layout, alloc_zeroed};
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
@@ -25,7 +25,7 @@ impl<T> Spare<T> {
         Self { last: Cell::new(ptr::null_mut()) }
     }
 
-    /// Memory for a `T`, not filled.
+    /// Memory for a `T`, not filled: zeros, or what was there before.
     #[inline]
     pub(crate) fn take(&self) -> Option<NonNull<T>> {
         let Some(piece) = NonNull::new(self.last.get()) else { return Self::make() };
@@ -37,7 +37,7 @@ impl<T> Spare<T> {
     #[cold]
     fn make() -> Option<NonNull<T>> {
         // SAFETY: a piece holds a pointer: its size is not zero.
-        NonNull::new(unsafe { alloc(Layout::new::<Piece<T>>()) }.cast::<T>())
+        NonNull::new(unsafe { alloc_zeroed(Layout::new::<Piece<T>>()) }.cast::<T>())
     }
 
     /// Gives memory back. What it holds stays readable until it is taken again.

@@ -67,6 +67,13 @@ impl Stream {
     pub(crate) fn fate(&self) -> Fate {
         Fate(Rc::clone(&self.0))
     }
+
+    /// Says whether nobody waits for it: then it ends when graceful shutdown begins.
+    pub(crate) fn rest(&self, rests: bool) {
+        let Some(c) = self.0.live() else { return };
+        // SAFETY: our connection.
+        unsafe { (*c).set_idle(u32::from(rests)) };
+    }
 }
 
 /// Has nginx tell a stream of its events; a handshake would have them for itself.

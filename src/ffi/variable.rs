@@ -2,11 +2,13 @@
 
 use nginx_sys::{
     NGX_HTTP_VAR_NOCACHEABLE, ngx_http_add_variable, ngx_http_request_t, ngx_http_variable_value_t,
-    ngx_int_t, ngx_uint_t,
+    ngx_int_t, ngx_str_t, ngx_uint_t,
 };
 
+use super::bits;
 use super::conf::{self, Conf, ERROR, OK, Refused};
 use super::request::Request;
+use super::routed;
 use crate::variables::{self, Variable};
 
 /// Makes a variable known to the configuration that is read.
@@ -20,7 +22,7 @@ pub(crate) fn add(cf: &Conf<'_>, which: Variable) -> Result<(), Refused> {
         let flags = NGX_HTTP_VAR_NOCACHEABLE as ngx_uint_t;
         let entry = ngx_http_add_variable(cf.as_ptr(), &raw mut name, flags);
         let Some(entry) = entry.as_mut() else { return Err(Refused(None)) };
-        entry.get_handler = Some(value);
+        entry.get_handler = Some(if which == Variable::Route { route } else { value });
         entry.data = which as usize;
     }
     Ok(())
@@ -41,11 +43,26 @@ callback! {
             return OK;
         }
         let Some(copy) = conf::copy(pool, &text) else { return ERROR };
-        v.set_len(copy.len as u32);
-        v.set_valid(1);
-        v.set_no_cacheable(0);
-        v.set_not_found(0);
-        v.data = copy.data;
+        bits::set_value(v, copy);
+        OK
+    }
+}
+
+callback! {
+    /// `$peerage_route`, which every request that is routed asks for: where it lies, without a copy.
+    fn route(r: *mut ngx_http_request_t, v: *mut ngx_http_variable_value_t, _data: usize)
+        -> ngx_int_t,
+    or ERROR;
+    {
+        // SAFETY: as in `value`; what a request keeps of its look-up stays as long as its pool.
+        let (request, v) = unsafe { (Request::from_raw(r), &mut *v) };
+        let Some(routed) = routed::of(request) else {
+            v.set_not_found(1);
+            return OK;
+        };
+        let app = routed.app();
+        // nginx writes to no value.
+        bits::set_value(v, ngx_str_t { len: app.len(), data: app.as_ptr().cast_mut() });
         OK
     }
 }

@@ -18,7 +18,6 @@ impl Address {
         (2..=MAX).contains(&bytes.len()).then(|| Self(bytes.into()))
     }
 
-    #[cfg(feature = "panic")]
     /// The path of a socket of the unix family; `None` where it is too long, or has a NUL.
     pub(crate) fn unix(path: &str) -> Option<Self> {
         if path.is_empty() || path.len() > UNIX_PATH || path.contains('\0') {
@@ -85,6 +84,5 @@ const AF_INET: u16 = 2;
 const AF_INET6: u16 = 10;
 /// Size of `struct sockaddr_storage`.
 const MAX: usize = 128;
-#[cfg(feature = "panic")]
 /// Longest path of a unix socket.
 const UNIX_PATH: usize = 107;

@@ -34,13 +34,22 @@ use peerage_zone::{Lead, Worker, Zone};
 
 pub(crate) use self::clerk::REPLACED;
 use self::fence::Fence;
+pub(crate) use self::file::read as read_whole;
 use self::helper::Helper;
 use self::lead::Duty;
-pub(crate) use self::load::{Found, check, keep_copy, load, peek, seen};
+pub(crate) use self::load::{Found, check, keep_copy, load, peek, prepare, seen};
 pub(crate) use self::subject::Pace;
 use self::subject::Subject;
 use crate::ffi::process;
 use crate::ffi::timer::{self, Kind, Timer};
+
+/// Replaces a whole file as snapshots are replaced. It may block.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut draft = file::Draft::begin(path)?;
+    draft.write(bytes)?;
+    draft.settle()?;
+    draft.replace().map(drop)
+}
 
 /// What keeps one zone's state file, in one process.
 pub(crate) struct Keeper(Rc<Inner>);

@@ -219,6 +219,11 @@ impl Conn {
         silent && self.stream.get_ref().set_read_timeout(before).is_ok()
     }
 
+    /// The same connection for another thread that writes.
+    pub fn writer(&self) -> TcpStream {
+        self.stream.get_ref().try_clone().expect("a descriptor more")
+    }
+
     pub fn local_addr(&self) -> Option<SocketAddr> {
         self.stream.get_ref().local_addr().ok()
     }

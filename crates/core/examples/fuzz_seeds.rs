@@ -49,17 +49,19 @@ fn main() -> Result<()> {
     write(&dir, "answer", ANSWERS, |answer| (*answer).into())?;
     write(&dir, "door", DOORS, |text| (*text).into())?;
     write(&dir, "plus", PLUS, |text| (*text).into())?;
+    write(&dir, "saved", SAVED, |text| (*text).into())?;
     // What was known, and what is answered then.
     let pair =
         |(before, after): &(&str, &str)| [body_of(before), "\0", body_of(after)].concat().into();
     write(&dir, "consul", CONSUL, pair)?;
+    write(&dir, "redis", REDIS, |said| [&[7], said.as_bytes()].concat())?;
 
     let (mut upstream, hosts) = (upstream(), hosts());
     let mut export = Vec::new();
     export::header(&mut export, "main", 812);
     hosts.iter().for_each(|(ip, admin)| export::host(&mut export, ip, admin));
     export::upstream(&mut export, &upstream);
-    export::end(&mut export, 1, upstream.servers.len() as u64);
+    export::end(&mut export, 1, upstream.servers.len() as u64, 0);
     write(&dir, "import", &[export], Clone::clone)?;
 
     let mut snapshot = Vec::new();
@@ -108,6 +110,18 @@ const CONSUL: &[(&str, &str)] = &[
     (recorded!("registered"), recorded!("deregistered")),
     (recorded!("registered"), recorded!("empty_restart")),
     (recorded!("tagged"), recorded!("services")),
+];
+
+/// A login with its `HELLO`, `SELECT`, `ROLE`, `PING`; look-ups; pushes; what refuses; a Sentinel.
+const REDIS: &[&str] = &[
+    "%2\r\n$6\r\nserver\r\n$5\r\nredis\r\n$7\r\nmodules\r\n*0\r\n+OK\r\n\
+     *3\r\n$6\r\nmaster\r\n:98\r\n*1\r\n*3\r\n$9\r\n127.0.0.1\r\n$4\r\n6380\r\n$2\r\n98\r\n\
+     +PONG\r\n",
+    "*2\r\n$9\r\norders-v2\r\n$6\r\nactive\r\n*2\r\n$-1\r\n_\r\n$13\r\n10.0.0.1:8080\r\n:1\r\n",
+    ">2\r\n$10\r\ninvalidate\r\n*2\r\n$8\r\ntenant:a\r\n$5\r\napp:b\r\n>2\r\n$10\r\ninvalidate\r\n_\r\n",
+    "-NOPROTO unsupported protocol version\r\n+OK\r\n-LOADING Redis is loading\r\n!5\r\nERR a\r\n",
+    "*2\r\n$9\r\n127.0.0.1\r\n$4\r\n6379\r\n*-1\r\n-IDONTKNOW I have not enough\r\n",
+    "|1\r\n+ttl\r\n:1\r\n=6\r\ntxt:ab\r\n~1\r\n#t\r\n(12345678901234567890\r\n,1.5\r\n",
 ];
 
 /// The name up to a dash is the target.
@@ -211,6 +225,15 @@ const PLUS: &[&str] = &[
      \"slow_start\":30,\"backup\":\"true\",\"drain\":true,\"max_fails\":2}\n\
      PATCH /9/http/upstreams/app/servers/1\n{\"drain\":false,\"backup\":true}",
     "GET /9/http/upstreams?fields=peers,zone&zone=main\n\nGET /9/slabs/ma%69n",
+];
+
+const SAVED: &[&str] = &[
+    "{\"peerage_store\":1}\n\
+     {\"tenant\":\"acme\",\"app\":\"orders-v2\",\"status\":\"active\",\"at\":1795986307000}\n\
+     {\"tenant\":\"é \\u0022\",\"status\":\"suspended\",\"at\":0}\n\
+     {\"app\":\"orders-v2\",\"servers\":\"10.0.0.1:8080, [::1]\",\"at\":1795986307000}\n",
+    "{\"peerage_store\":2,\"new\":[]}\n{\"app\":\"a\",\"servers\":\"b\",\"at\":1}\n",
+    "{\"tenant\":\"a\",\"app\":\"b\",\"status\":\"moved\",\"at\":1,\"x\":null}\n{\"tenant\":\"b",
 ];
 
 const PATHS: &[&str] = &[

@@ -308,6 +308,14 @@ pub enum ChangeError {
         "upstream \"{0}\" is named by a block of the configuration; force=1 removes it until the next reload"
     )]
     NamedByBlock(UpstreamName),
+    /// Routes name it.
+    #[error("upstream \"{upstream}\" is named by {routes} routes; force=1 leaves them without one")]
+    NamedByRoutes {
+        /// Which.
+        upstream: UpstreamName,
+        /// How many.
+        routes: u64,
+    },
     /// A source owns it.
     #[error("server \"{server}\" is owned by {origin}; use down")]
     OwnedBySource {
@@ -383,6 +391,22 @@ pub fn apply(
         Change::Reap { idle, retire } => {
             Ok(current.map_or(Applied::Same, |current| source::reap(current, idle, *retire, ctx)))
         }
+    }
+}
+
+/// Keeps an upstream that so many routes name: it is not removed by the way.
+pub fn spare_routed(
+    applied: Applied,
+    name: &UpstreamName,
+    change: &Change,
+    routes: u64,
+) -> Result<Applied, ChangeError> {
+    match (&applied, change) {
+        (Applied::Gone, Change::DeleteUpstream { force: false }) if routes > 0 => {
+            Err(ChangeError::NamedByRoutes { upstream: name.clone(), routes })
+        }
+        (Applied::Gone, Change::ExpireOrphan { .. }) if routes > 0 => Ok(Applied::Same),
+        _ => Ok(applied),
     }
 }
 

@@ -3,7 +3,7 @@
 //! Values are those that hold. Where what is stored changes and what holds does not, `null` stands
 //! for the default.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 
 use serde::Serialize;
@@ -11,10 +11,11 @@ use serde_json::Value;
 
 use crate::addr::ServerAddr;
 use crate::api;
-use crate::api::export::{server_value, upstream_value};
+use crate::api::export::{route_value, server_value, upstream_value};
 use crate::check::Check;
 use crate::check::outlier::Outlier;
 use crate::host::Hosts;
+use crate::route::Route;
 use crate::server::{Admin, Limits, Server};
 use crate::texts::Texts;
 use crate::time::iso;
@@ -81,6 +82,29 @@ fn object(diff: &mut Vec<Entry>, at: &Path, name: &str, was: Option<Value>, is: 
         }
         (was, is) => at.value(diff, name, was, is),
     }
+}
+
+/// What changes of a route; nothing where neither is there.
+pub fn route(before: Option<&Route>, after: Option<&Route>) -> Vec<Entry> {
+    let mut diff = Vec::new();
+    let Some(key) = before.or(after).map(|route| &route.key) else { return diff };
+    let path = format!("routes/{key}");
+    let (Some(was), Some(is)) = (before, after) else {
+        let value = |side: Option<&Route>| side.map_or(Value::Null, route_value);
+        diff.push(Entry { path, from: value(before), to: value(after) });
+        return diff;
+    };
+    let at = Path(path);
+    at.value(&mut diff, "upstream", was.upstream.as_str(), is.upstream.as_str());
+    at.value(&mut diff, "status", was.status.as_str(), is.status.as_str());
+    at.value(&mut diff, "reason", was.reason.clone(), is.reason.clone());
+    at.value(&mut diff, "until", was.until.map(iso), is.until.map(iso));
+    let label = |side: &Route, key: &str| side.labels.get(key).cloned();
+    let keys: BTreeSet<&String> = was.labels.keys().chain(is.labels.keys()).collect();
+    for key in keys {
+        at.below("labels").value(&mut diff, key, label(was, key), label(is, key));
+    }
+    diff
 }
 
 /// What changes of hosts.
@@ -300,6 +324,27 @@ mod tests {
         assert_eq!(created[0].to["servers"][0]["weight"], 2);
         assert_eq!(upstream(Some(&app(vec![a])), None)[0].to, json!(null));
         assert_eq!(upstream(None, None), []);
+    }
+
+    #[test]
+    fn routes_are_told_by_their_key() {
+        let route = |upstream: &str| {
+            let key = crate::route::RouteKey::parse("acme").unwrap();
+            Route::new(key, UpstreamName::parse(upstream).unwrap())
+        };
+        let mut held = route("b");
+        held.labels.insert("tier".into(), "a".into());
+        let diff = super::route(Some(&route("a")), Some(&held));
+        assert_eq!(
+            told(&diff),
+            [
+                ("routes/acme/upstream", json!("a"), json!("b")),
+                ("routes/acme/labels/tier", json!(null), json!("a")),
+            ]
+        );
+        let come = super::route(None, Some(&route("a")));
+        assert_eq!(told(&come), [("routes/acme", json!(null), json!({"upstream": "a"}))]);
+        assert_eq!(super::route(None, None), []);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::addr::ServerAddr;
 use crate::change::Actor;
 use crate::host::Hosts;
 use crate::name::UpstreamName;
+use crate::route::{Route, RouteKey, Status};
 use crate::server::{Admin, Limits, Server};
 use crate::state::State;
 use crate::time::iso;
@@ -83,6 +84,8 @@ pub struct Event {
     pub server: Option<ServerAddr>,
     /// Which host.
     pub host: Option<IpAddr>,
+    /// Which route.
+    pub route: Option<RouteKey>,
     /// Before.
     pub from: String,
     /// After.
@@ -105,6 +108,8 @@ struct Json<'a> {
     server: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     host: Option<IpAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route: Option<&'a str>,
     from: &'a str,
     to: &'a str,
     by: &'a str,
@@ -119,6 +124,7 @@ impl Event {
             upstream: None,
             server: None,
             host: None,
+            route: None,
             from,
             to,
             by: actor.by.clone(),
@@ -151,6 +157,7 @@ impl Event {
             upstream: self.upstream.as_ref().map(UpstreamName::as_str),
             server: self.server.as_ref().map(ToString::to_string),
             host: self.host,
+            route: self.route.as_ref().map(RouteKey::as_str),
             from: &self.from,
             to: &self.to,
             by: &self.by,
@@ -266,6 +273,31 @@ pub fn of_hosts(before: &Hosts, after: &Hosts, actor: &Actor) -> Vec<Event> {
         }
     }
     events
+}
+
+/// What a change of a route tells; `upstream` is the one it leads to, or led to.
+pub fn of_route(before: Option<&Route>, after: Option<&Route>, actor: &Actor) -> Option<Event> {
+    let route = after.or(before).filter(|_| before != after)?;
+    let words = |route: Option<&Route>| route.map_or_else(absent, route_words);
+    let mut event = Event::new(Kind::Route, words(before), words(after), actor);
+    event.route = Some(route.key.clone());
+    event.upstream = Some(route.upstream.clone());
+    if let Some(after) = after {
+        after.reason.clone_into(&mut event.reason);
+    }
+    Some(event)
+}
+
+/// A route's upstream, and what is not as by default.
+fn route_words(route: &Route) -> String {
+    let mut text = route.upstream.as_str().to_owned();
+    if route.status != Status::Active {
+        text = text + " " + route.status.as_str();
+    }
+    for (key, value) in &route.labels {
+        text += &format!(" label={key}:{value}");
+    }
+    text
 }
 
 /// Whether an admin state became another; when and by whom it was set does not count.
@@ -467,6 +499,30 @@ mod tests {
             .map(|e| format!("{} {} > {} {}", e.host.unwrap(), e.from, e.to, e.reason))
             .collect();
         assert_eq!(lines, ["10.0.0.1 down > up ", "10.0.0.3 up > drain move"]);
+    }
+
+    #[test]
+    fn a_route_tells_where_it_leads_and_why() {
+        let key = RouteKey::parse("acme").unwrap();
+        let route = Route::new(key, UpstreamName::parse("orders").unwrap());
+        let mut held = Route { status: Status::Suspended, ..route.clone() };
+        held.reason = "unpaid".into();
+        held.labels.insert("tier".into(), "a".into());
+        let line = |before, after| {
+            let event = of_route(before, after, &actor())?;
+            assert_eq!(event.route.as_ref().unwrap().as_str(), "acme");
+            assert_eq!(event.upstream.as_ref().unwrap().as_str(), "orders");
+            let json = String::from_utf8(event.to_bytes()).unwrap();
+            assert!(json.contains(r#""kind":"route","upstream":"orders","route":"acme","#));
+            Some(format!("{} > {} {}", event.from, event.to, event.reason))
+        };
+        assert_eq!(line(None, Some(&route)).as_deref(), Some("absent > orders "));
+        assert_eq!(
+            line(Some(&route), Some(&held)).as_deref(),
+            Some("orders > orders suspended label=tier:a unpaid")
+        );
+        assert_eq!(line(Some(&route), None).as_deref(), Some("orders > absent "));
+        assert_eq!(line(Some(&held), Some(&held)), None);
     }
 
     #[test]

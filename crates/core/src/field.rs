@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use crate::crc::crc32c;
+use crate::route::StatusError;
 use crate::units::{Millis, Secs, UnitError, parse_millis};
 
 /// `max_conns` stops here: a peer's word in the zone counts requests in 20 bits.
@@ -120,6 +121,21 @@ pub enum FieldError {
     /// A time-out during which the next probe would be due.
     #[error("must be at most the interval")]
     OverInterval,
+    /// No map of statuses.
+    #[error("{0}")]
+    Status(StatusError),
+    /// Said of what is cached, where nothing is.
+    #[error("needs a \"redis\"")]
+    NeedsRedis,
+    /// Said of certificates, where there are none.
+    #[error("needs \"tls\"")]
+    NeedsTls,
+    /// A cache that is too small.
+    #[error("must be at least 512k")]
+    CacheTooSmall,
+    /// A time that is over.
+    #[error("is past")]
+    Past,
     /// A longest time below the first one.
     #[error("must be at least the base")]
     BelowBase,

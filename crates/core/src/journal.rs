@@ -4,6 +4,7 @@
 //! {"sum":"…","data":{"format":2,"zone":"main","journal":3,"epoch":2,"instance":77,"after":812,…}}
 //! {"sum":"…","data":{"revision":813,"next_id":9,"changes":[{"upstream":"app","servers":[{…}]}]}}
 //! {"sum":"…","data":{"revision":814,"next_id":9,"changes":[{"delete":"old"}]}}
+//! {"sum":"…","data":{"revision":815,"next_id":9,"changes":[{"route":{"key":"acme",…}}]}}
 //! ```
 //!
 //! All that one revision changed stands in one line, so that it is in force as a whole or not. A
@@ -18,6 +19,7 @@ use self::change::ChangeLine;
 use crate::damage::Fault;
 use crate::host::Hosts;
 use crate::line::{self, FORMAT};
+use crate::route::Route;
 use crate::time::iso;
 use crate::upstream::Upstream;
 
@@ -71,6 +73,13 @@ pub fn changes(
     let lines: Vec<ChangeLine<'_>> = lines.chain(hosts.map(ChangeLine::of_hosts)).collect();
     // No type of a line refuses to be written.
     serde_json::to_vec(&lines).unwrap_or_default()
+}
+
+/// The same of routes before and after.
+pub fn route_changes(routes: &[(Option<&Route>, Option<&Route>)]) -> Vec<u8> {
+    let lines = routes.iter().filter_map(|&(before, after)| ChangeLine::of_route(before, after));
+    // As above.
+    serde_json::to_vec(&lines.collect::<Vec<_>>()).unwrap_or_default()
 }
 
 /// Appends what a revision changed, as [`changes`] has it.

@@ -7,6 +7,7 @@
 //! The sum is of the bytes of the data. Fields with their default value are left out; unknown
 //! fields are ignored, so that a file of a later version of the same format can be read.
 
+pub(crate) mod route;
 pub(crate) mod server;
 pub(crate) mod upstream;
 

@@ -13,5 +13,6 @@ pub use self::accept::Format;
 pub use self::family::{FAMILIES, Family, Kind};
 pub use self::page::Page;
 pub use self::sample::{
-    Build, ProbeCount, ServerSample, Shown, SourceSample, StateFile, UpstreamSample, ZoneSample,
+    Build, ProbeCount, STORED, ServerSample, Shown, SourceSample, StateFile, StoreSample,
+    UpstreamSample, ZoneSample,
 };

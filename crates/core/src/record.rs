@@ -1,7 +1,9 @@
-//! The compact binary form of what the zone keeps cold: servers and settings.
+//! The compact binary form of what the zone keeps cold: servers, settings, the rest of routes.
 //!
 //! The form is the zone's own and goes with its layout version; it is never in a file. Bytes after
 //! a record are ignored, so that it may be padded to whole words.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -11,6 +13,7 @@ use crate::check::Check;
 use crate::check::outlier::Outlier;
 use crate::host::Hosts;
 use crate::name::UpstreamName;
+use crate::route::{Route, RouteKey, Status};
 use crate::server::{Declared, Origin, Server};
 use crate::texts::Texts;
 use crate::upstream::{Defaults, Method, Settings, Upstream};
@@ -56,6 +59,38 @@ pub fn encode_hosts(hosts: &Hosts) -> Vec<u8> {
 pub fn decode_hosts(bytes: &[u8]) -> Result<Hosts, RecordError> {
     decode(bytes)
 }
+
+/// What a route has beside key, upstream, and the plain statuses; nothing where it has no more.
+pub fn encode_route_rest(route: &Route) -> Vec<u8> {
+    let Route { key: _, upstream: _, status, reason, until, labels, origin } = route;
+    let word = matches!(status, Status::Other(_)).then_some(status);
+    let from = (*origin != Origin::Api).then_some(origin);
+    let rest: (Option<&Status>, &str, Option<u64>, _, Option<&Origin>) =
+        (word, reason, *until, labels, from);
+    if (word, reason.as_str(), *until, labels.len(), from) == (None, "", None, 0, None) {
+        return Vec::new();
+    }
+    encode(&rest)
+}
+
+/// The route of a record.
+pub fn decode_route(
+    key: RouteKey,
+    upstream: UpstreamName,
+    plain: Status,
+    rest: &[u8],
+) -> Result<Route, RecordError> {
+    let mut route = Route { status: plain, ..Route::new(key, upstream) };
+    if !rest.is_empty() {
+        let (word, reason, until, labels, from): RouteRest = decode(rest)?;
+        route.status = word.unwrap_or(route.status);
+        (route.reason, route.until, route.labels) = (reason, until, labels);
+        route.origin = from.unwrap_or(Origin::Api);
+    }
+    Ok(route)
+}
+
+type RouteRest = (Option<Status>, String, Option<u64>, BTreeMap<String, String>, Option<Origin>);
 
 type Cold = (
     UpstreamName,

@@ -8,7 +8,7 @@
 
 mod upstreams;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use self::upstreams::Upstreams;
 use crate::damage::{Damage, DamageKind, Fault, Part};
@@ -16,6 +16,7 @@ use crate::host::Hosts;
 use crate::journal::{self, Change, Head, Record};
 use crate::line::FORMAT;
 use crate::name::UpstreamName;
+use crate::route::{Route, RouteKey};
 use crate::snapshot::{Header, Loaded};
 use crate::upstream::Upstream;
 
@@ -27,6 +28,7 @@ pub struct Replica {
     hosts: Hosts,
     hosts_revision: u64,
     upstreams: Upstreams,
+    routes: BTreeMap<RouteKey, (Route, u64)>,
     /// Of the snapshot.
     damage: Option<Damage>,
     /// The newest revision of a line in the snapshot: up to there journals make it whole.
@@ -50,6 +52,8 @@ pub struct Replayed {
     pub consumed: usize,
     /// Upstreams that were created, changed or deleted.
     pub upstreams: BTreeSet<UpstreamName>,
+    /// Routes that were created, changed or deleted.
+    pub routes: BTreeSet<RouteKey>,
     /// Whether the hosts changed.
     pub hosts: bool,
     /// Why nothing more of this journal is used; said again at every call for it.
@@ -65,12 +69,15 @@ impl Default for Replica {
 impl Replica {
     /// What a snapshot says; `Loaded::default()` where there is none.
     pub fn new(loaded: Loaded) -> Self {
-        let Loaded { header, hosts, hosts_revision, upstreams, damage } = loaded;
-        let needs = upstreams.iter().map(|&(_, revision)| revision).fold(hosts_revision, u64::max);
+        let Loaded { header, hosts, hosts_revision, upstreams, routes, damage } = loaded;
+        let revisions = upstreams.iter().map(|&(_, revision)| revision);
+        let revisions = revisions.chain(routes.iter().map(|&(_, revision)| revision));
+        let needs = revisions.fold(hosts_revision, u64::max);
+        let routes = routes.into_iter().map(|one| (one.0.key.clone(), one)).collect();
         let upstreams = Upstreams::new(upstreams);
         let generation = header.as_ref().map_or(0, |header| header.journal);
         let journal = Reading { generation, ..Reading::default() };
-        Self { header, hosts, hosts_revision, upstreams, damage, needs, journal }
+        Self { header, hosts, hosts_revision, upstreams, routes, damage, needs, journal }
     }
 
     /// Takes bytes of a journal: those that follow what was consumed of it. Journals come in the
@@ -157,6 +164,16 @@ impl Replica {
         self.upstreams.iter().map(|(upstream, _)| &upstream.name)
     }
 
+    /// A route and its revision.
+    pub fn route(&self, key: &RouteKey) -> Option<(&Route, u64)> {
+        self.routes.get(key).map(|(route, revision)| (route, *revision))
+    }
+
+    /// Every route, in the order of keys.
+    pub fn routes(&self) -> impl Iterator<Item = &Route> {
+        self.routes.values().map(|(route, _)| route)
+    }
+
     /// The admin states of hosts.
     pub fn hosts(&self) -> &Hosts {
         &self.hosts
@@ -164,11 +181,12 @@ impl Replica {
 
     /// What a zone loads; the header has the newest revision of all, the damage is the snapshot's.
     pub fn into_loaded(self) -> Loaded {
-        let Self { mut header, hosts, hosts_revision, upstreams, damage, needs, .. } = self;
+        let Self { mut header, hosts, hosts_revision, upstreams, routes, damage, needs, .. } = self;
         if let Some(header) = &mut header {
             header.revision = header.revision.max(needs);
         }
-        Loaded { header, hosts, hosts_revision, upstreams: upstreams.into_vec(), damage }
+        let (upstreams, routes) = (upstreams.into_vec(), routes.into_values().collect());
+        Loaded { header, hosts, hosts_revision, upstreams, routes, damage }
     }
 
     fn line(&mut self, text: &[u8], replayed: &mut Replayed) -> Result<(), Fault> {
@@ -255,6 +273,19 @@ impl Replica {
                 if self.upstreams.get(&name).is_some_and(|&(_, newest)| newest < revision) {
                     self.upstreams.remove(&name);
                     replayed.upstreams.insert(name);
+                }
+            }
+            Change::Route(route) => {
+                let key = route.key.clone();
+                if self.routes.get(&key).is_none_or(|&(_, newest)| newest < revision) {
+                    self.routes.insert(key.clone(), (*route, revision));
+                    replayed.routes.insert(key);
+                }
+            }
+            Change::Unroute(key) => {
+                if self.routes.get(&key).is_some_and(|&(_, newest)| newest < revision) {
+                    self.routes.remove(&key);
+                    replayed.routes.insert(key);
                 }
             }
             Change::Hosts(hosts) => {

@@ -4,10 +4,12 @@
 //! {"sum":"8a9136aa","data":{"format":2,"zone":"main","revision":812,"next_id":9,"time":"…"}}
 //! {"sum":"…","data":{"hosts":{"10.0.0.1":{…}},"revision":790}}
 //! {"sum":"…","data":{"upstream":"app","revision":811,"servers":[{"id":7,"server":"10.0.0.1:80"}]}}
-//! {"sum":"…","data":{"end":1,"servers":1}}
+//! {"sum":"…","data":{"routes":[{"key":"acme","upstream":"app"}],"revision":812}}
+//! {"sum":"…","data":{"end":1,"servers":1,"routes":1}}
 //! ```
 //!
-//! Lines are absolute images with their revision. The snapshot is fuzzy: changes go on while it is
+//! Lines are absolute images with their revision; of routes, many to a line, that is the zone's when
+//! they were read: no older change is missing in them. The snapshot is fuzzy: changes go on while it is
 //! made, so that lines may be newer than the header; the journals from [`Header::journal`] on make
 //! it whole.
 
@@ -19,8 +21,10 @@ use crate::damage::{Damage, Fault, Part};
 use crate::host::Hosts;
 use crate::line;
 pub use crate::line::FORMAT;
+use crate::line::route::RouteLine;
 use crate::line::upstream::UpstreamLine;
 use crate::name::UpstreamName;
+use crate::route::{Route, RouteKey};
 use crate::time::iso;
 use crate::upstream::Upstream;
 
@@ -61,6 +65,7 @@ impl Header {
 pub struct Writer {
     upstreams: u64,
     servers: u64,
+    routes: u64,
 }
 
 impl Writer {
@@ -84,9 +89,19 @@ impl Writer {
         }
     }
 
+    /// Adds routes that were read when the zone had this revision, or a later one.
+    pub fn routes(&mut self, out: &mut Vec<u8>, routes: &[Route], revision: u64) {
+        if !routes.is_empty() {
+            self.routes += routes.len() as u64;
+            let routes = routes.iter().map(RouteLine::of).collect();
+            line::write(out, &RoutesLine { routes, revision });
+        }
+    }
+
     /// Ends: only a file with this line is whole.
     pub fn end(self, out: &mut Vec<u8>) {
-        line::write(out, &EndLine { end: self.upstreams, servers: self.servers });
+        let Self { upstreams: end, servers, routes } = self;
+        line::write(out, &EndLine { end, servers, routes });
     }
 }
 
@@ -101,6 +116,8 @@ pub struct Loaded {
     pub hosts_revision: u64,
     /// Upstreams with their revision, in the file's order.
     pub upstreams: Vec<(Upstream, u64)>,
+    /// Routes with the revision up to which no change is missing in them, in the file's order.
+    pub routes: Vec<(Route, u64)>,
     /// What stopped the reading, if the file is not whole.
     pub damage: Option<Damage>,
 }
@@ -114,6 +131,9 @@ impl Loaded {
         writer.hosts(&mut out, &self.hosts, self.hosts_revision);
         for (upstream, revision) in &self.upstreams {
             writer.upstream(&mut out, upstream, *revision);
+        }
+        for (route, revision) in &self.routes {
+            writer.routes(&mut out, std::slice::from_ref(route), *revision);
         }
         writer.end(&mut out);
         out
@@ -142,6 +162,7 @@ pub fn read(bytes: &[u8]) -> Loaded {
 struct Reader {
     loaded: Loaded,
     names: HashSet<UpstreamName>,
+    keys: HashSet<RouteKey>,
     servers: u64,
     ended: bool,
 }
@@ -159,6 +180,8 @@ impl Reader {
         } else if data.starts_with(b"{\"hosts\":") {
             let HostsLine { hosts, revision } = line::from_json(data)?;
             (self.loaded.hosts, self.loaded.hosts_revision) = (hosts, revision);
+        } else if data.starts_with(b"{\"routes\":") {
+            self.routes(line::from_json(data)?)?;
         } else {
             self.upstream(line::from_json(data)?)?;
         }
@@ -175,6 +198,18 @@ impl Reader {
         Ok(())
     }
 
+    fn routes(&mut self, line: RoutesLine) -> Result<(), String> {
+        let RoutesLine { routes, revision } = line;
+        for route in routes {
+            let route = route.into_route()?;
+            if !self.keys.insert(route.key.clone()) {
+                return Err(format!("route \"{}\" comes twice", route.key));
+            }
+            self.loaded.routes.push((route, revision));
+        }
+        Ok(())
+    }
+
     fn end(&mut self, end: &EndLine) -> Result<(), String> {
         let (have, have_servers) = (self.loaded.upstreams.len() as u64, self.servers);
         if (end.end, end.servers) != (have, have_servers) {
@@ -182,6 +217,10 @@ impl Reader {
                 "{have} upstreams and {have_servers} servers where {} and {} were written",
                 end.end, end.servers
             ));
+        }
+        let (have, written) = (self.loaded.routes.len() as u64, end.routes);
+        if have != written {
+            return Err(format!("{have} routes where {written} were written"));
         }
         self.ended = true;
         Ok(())
@@ -196,9 +235,18 @@ struct HostsLine {
 }
 
 #[derive(Serialize, Deserialize)]
+struct RoutesLine {
+    routes: Vec<RouteLine>,
+    #[serde(default)]
+    revision: u64,
+}
+
+#[derive(Serialize, Deserialize)]
 struct EndLine {
     end: u64,
     servers: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    routes: u64,
 }
 
 fn is_zero(number: &u64) -> bool {

@@ -34,6 +34,9 @@ pub enum UnitError {
     /// Not of the form.
     #[error("not a size like \"512k\" or \"16m\"")]
     Size,
+    /// Not of the form.
+    #[error("not a rate like \"200r/s\"")]
+    Rate,
     /// More than fits.
     #[error("too large")]
     TooLarge,

@@ -288,10 +288,10 @@ impl Upstream {
 }
 
 /// FNV-1a of 64 bits over parts with their lengths, mixed at the end.
-struct Fold(u64);
+pub(crate) struct Fold(u64);
 
 impl Fold {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
@@ -301,11 +301,11 @@ impl Fold {
         }
     }
 
-    fn number(&mut self, number: u64) {
+    pub(crate) fn number(&mut self, number: u64) {
         self.bytes(&number.to_le_bytes());
     }
 
-    fn text(&mut self, text: &str) {
+    pub(crate) fn text(&mut self, text: &str) {
         self.number(text.len() as u64);
         self.bytes(text.as_bytes());
     }
@@ -325,7 +325,7 @@ impl Fold {
         self.number(u64::from(slow_start.0));
     }
 
-    fn end(self) -> u64 {
+    pub(crate) fn end(self) -> u64 {
         let mut x = self.0;
         x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
         x = (x ^ x >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);

@@ -40,7 +40,7 @@ pub(crate) const HINTS: usize = 16;
 pub(crate) const HINT_COUNT: usize = if cfg!(loom) { 4 } else { 80 };
 /// The user's own words.
 pub(crate) const ROOT: usize = HINTS + HINT_COUNT;
-pub(crate) const ROOT_COUNT: usize = if cfg!(loom) { 4 } else { 192 };
+pub(crate) const ROOT_COUNT: usize = if cfg!(loom) { 4 } else { 200 };
 /// Refs of slot blocks, two a word.
 pub(crate) const DIRECTORY: usize = ROOT + ROOT_COUNT;
 /// Most slots: ten bits of a tag, one value standing for none. A model of loom's makes do with

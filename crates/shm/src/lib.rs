@@ -11,6 +11,9 @@
 //! - exact counts of references ([`Slot::acquire`]), which stay exact through the death of their
 //!   holders.
 //!
+//! Beside it, without the allocator: words that any process may write and any may read, whole or
+//! not at all ([`Version`]).
+//!
 //! What the words mean is the user's; this crate knows no peer and no nginx.
 
 mod arena;
@@ -27,6 +30,7 @@ mod sweep;
 mod sync;
 #[cfg(all(test, not(loom)))]
 mod trial;
+mod version;
 mod writer;
 
 pub use crate::arena::Usage;
@@ -40,4 +44,5 @@ pub use crate::sweep::Swept;
 pub use crate::sync::{AtomicU64, Ordering};
 #[cfg(loom)]
 pub use crate::sync::{Died, live_for};
+pub use crate::version::{Claim, Version, overtake};
 pub use crate::writer::{Trace, Writer};

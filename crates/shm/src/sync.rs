@@ -3,6 +3,11 @@
 #[cfg(not(loom))]
 pub use std::sync::atomic::AtomicU64;
 pub use std::sync::atomic::Ordering;
+#[cfg(not(loom))]
+pub(crate) use std::sync::atomic::fence;
+
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::fence;
 
 #[cfg(loom)]
 pub use mortal::{AtomicU64, Died, live_for};

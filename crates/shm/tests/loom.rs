@@ -1,15 +1,16 @@
 //! Every order of steps, as far as loom can look: grace periods, the drained proof, and exact
-//! counts through the death of a process before any of its writes.
+//! counts through the death of a process before any of its writes; words that a version guards.
 #![cfg(loom)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst as Std};
 
 use loom::model::Builder;
 use loom::thread;
 use peerage_shm::{
-    AtomicU64, Config, Died, Ordering::Acquire, Ordering::Relaxed, Ref, Refusal, Region, Shared,
-    Slot, Trace, count, live_for,
+    AtomicU64, Config, Died, Ordering, Ordering::Acquire, Ordering::Relaxed, Ref, Refusal, Region,
+    Shared, Slot, Trace, Version, count, live_for, overtake,
 };
 
 /// Words of a region: as few as hold the head and four slots.
@@ -366,4 +367,102 @@ fn two_sweepers_take_back_once() {
             assert_eq!(count(word(&shared, record).load(Acquire)), 1 + kept);
         });
     }
+}
+
+// --- Words that a version guards ----------------------------------------------------------------
+
+/// A version, two words that are equal, and a generation.
+#[derive(Clone)]
+struct Guarded(Arc<[AtomicU64; 4]>);
+
+impl Guarded {
+    fn new() -> Self {
+        Self(Arc::new([0; 4].map(AtomicU64::new)))
+    }
+
+    fn version(&self) -> Version {
+        Version::of(&self.0[0])
+    }
+
+    fn write(&self, pid: u32, value: u64, dead: u32) -> Option<Version> {
+        let claim = self.version().claim(&self.0[0], pid, &|pid| pid != dead)?;
+        self.0[1].store(value, Relaxed);
+        self.0[2].store(value, Relaxed);
+        claim.publish()
+    }
+
+    fn read(&self) -> Option<u64> {
+        let version = self.version();
+        let pair = [1, 2].map(|i| self.0[i].load(Relaxed));
+        if !version.is_whole() || !version.is_still(&self.0[0]) {
+            return None;
+        }
+        assert_eq!(pair[0], pair[1], "torn");
+        Some(pair[0])
+    }
+}
+
+const NOBODY: u32 = 0;
+
+#[test]
+fn what_two_write_is_read_whole() {
+    explore(None, || {
+        let words = Guarded::new();
+        let writers = [1, 2].map(|pid| {
+            let words = words.clone();
+            thread::spawn(move || words.write(pid, pid.into(), NOBODY).is_some())
+        });
+        words.read();
+        let wrote = writers.map(|writer| writer.join().expect("a writer"));
+        assert!(wrote.contains(&true));
+        let last = words.read().expect("nobody writes");
+        assert!(last != 0 && wrote[last as usize - 1]);
+    });
+}
+
+#[test]
+fn what_a_dead_writer_left_is_not_read_and_written_anew() {
+    for n in 0..4 {
+        explore(None, move || {
+            let words = Guarded::new();
+            let dying = words.clone();
+            let reading = words.clone();
+            let reader = thread::spawn(move || reading.read());
+            let died = thread::spawn(move || mortal(n, || drop(dying.write(MORTAL, 7, NOBODY))));
+            assert!(died.join().expect("died as planned"));
+            assert_eq!(words.read().is_some(), n == 0);
+            assert!(words.write(1, 8, MORTAL).is_some());
+            assert_eq!(words.read(), Some(8));
+            assert_ne!(reader.join().expect("a reader"), Some(7));
+        });
+    }
+}
+
+/// Who tells that something has changed looks for what is to be marked; who put it looks whether
+/// it was told.
+#[test]
+fn a_change_that_is_told_while_it_is_put_marks_it() {
+    static CONFIRMED: AtomicBool = AtomicBool::new(false);
+    explore(None, || {
+        let words = Guarded::new();
+        let telling = words.clone();
+        let before = words.0[3].load(Relaxed);
+        let teller = thread::spawn(move || {
+            overtake(&telling.0[3]);
+            loop {
+                let found = telling.version();
+                if !found.is_whole() || found.mark(&telling.0[0]) {
+                    return;
+                }
+            }
+        });
+        let version = words.write(1, 7, NOBODY).or_else(|| words.write(1, 7, NOBODY));
+        let version = version.expect("a mark comes once");
+        if version.confirm(&words.0[0], || words.0[3].load(Ordering::SeqCst) != before) {
+            CONFIRMED.store(true, Std);
+        }
+        teller.join().expect("a teller");
+        assert!(words.version().is_marked());
+    });
+    assert!(CONFIRMED.load(Std), "the model never came so far");
 }

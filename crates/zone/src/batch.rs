@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering::SeqCst;
 
-use peerage_core::change::{Actor, Applied, Change, ChangeError, Context};
+use peerage_core::change::{self, Actor, Applied, Change, ChangeError, Context};
 use peerage_core::event;
 use peerage_core::host::{HostVerb, Hosts, is_on};
 use peerage_core::name::UpstreamName;
@@ -165,6 +165,8 @@ struct Draft {
     revision: u64,
     results: Vec<OpResult>,
     concerned: Concerned,
+    /// Upstreams that go only because no route names them.
+    unrouted: Vec<UpstreamName>,
 }
 
 impl Worker {
@@ -232,6 +234,9 @@ impl Worker {
                 return BatchAttempt::Busy;
             }
             writer.collect();
+            if draft.unrouted.iter().any(|name| self.zone().routes_to(name) > 0) {
+                continue;
+            }
             match self.zone().commit(&mut writer, &plans) {
                 // Another zone may have been filled without it: refused, whatever it shows here.
                 Ok(_) if self.zone().is_moved() => return BatchAttempt::Busy,
@@ -284,6 +289,7 @@ impl Worker {
             revision,
             results: Vec::with_capacity(ops.len()),
             concerned: Concerned::default(),
+            unrouted: Vec::new(),
         };
         for (i, op) in ops.iter().enumerate() {
             let result = match op {
@@ -360,6 +366,15 @@ impl Worker {
         let stored = work.stored.as_ref();
         let applied =
             self.decide(name, change, env, (work.now.as_ref(), stored, &draft.next_hosts))?;
+        let applied = if applied == Applied::Gone {
+            let applied = change::spare_routed(applied, name, change, self.routes_of(name))?;
+            if applied == Applied::Gone && !is_forced(change) {
+                draft.unrouted.push(name.clone());
+            }
+            applied
+        } else {
+            applied
+        };
         if let Some(stored) = stored {
             self.concern(stored, change, &mut draft.concerned);
         }
@@ -473,6 +488,11 @@ impl Draft {
             mark: Mark::new(epoch, self.concerned),
         }
     }
+}
+
+/// Whether an upstream goes whichever routes name it.
+const fn is_forced(change: &Change) -> bool {
+    !matches!(change, Change::DeleteUpstream { force: false } | Change::ExpireOrphan { .. })
 }
 
 /// Steps that never fail for lack of room.

@@ -105,8 +105,15 @@ fn first(bucket: &AtomicU64) -> Ref {
 /// A quick hash; names come from operators, so chains cannot be grown from outside.
 #[inline]
 pub(crate) fn hash(name: &[u8]) -> u32 {
+    let state = mixed(0, name);
+    (state ^ state >> 32) as u32
+}
+
+/// The same in full, by a seed.
+#[inline]
+pub(crate) fn mixed(seed: u64, name: &[u8]) -> u64 {
     const K: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut state = K ^ name.len() as u64;
+    let mut state = seed ^ K ^ name.len() as u64;
     let (chunks, rest) = name.as_chunks::<8>();
     let mix = |state: u64, word: u64| {
         let wide = u128::from(state ^ word) * u128::from(K);
@@ -115,6 +122,5 @@ pub(crate) fn hash(name: &[u8]) -> u32 {
     for chunk in chunks {
         state = mix(state, u64::from_ne_bytes(*chunk));
     }
-    let state = mix(state, word_of(rest));
-    (state ^ state >> 32) as u32
+    mix(state, word_of(rest))
 }

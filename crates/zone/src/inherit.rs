@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use peerage_core::host::Hosts;
 use peerage_core::name::UpstreamName;
+use peerage_core::route::Route;
 use peerage_core::snapshot::{Header, Loaded};
 
 use crate::choice::Clock;
@@ -55,12 +56,13 @@ const RACES: usize = 8;
 struct Contents {
     hosts: Hosts,
     stored: Vec<Stored>,
+    routes: Vec<Route>,
 }
 
 /// What came of taking a zone over.
 #[derive(Debug, Default)]
 pub struct Inherited {
-    /// Upstreams that are there now.
+    /// Upstreams that are there now; of routes, the zone's report tells.
     pub upstreams: usize,
     /// Upstreams that did not fit.
     pub left: Vec<UpstreamName>,
@@ -88,7 +90,8 @@ impl Zone {
             None => self.as_master(pid).locked(wait, |_| Contents::read(self))?,
         };
         let upstreams = contents.stored.iter().map(|stored| &stored.upstream);
-        Some((Need::of(upstreams, &contents.hosts), contents.stored.len()))
+        let need = Need::of(upstreams, &contents.hosts).and_routes(&contents.routes);
+        Some((need, contents.stored.len()))
     }
 }
 
@@ -116,6 +119,7 @@ impl Master {
             hosts: contents.hosts,
             hosts_revision: number(root::REVISION),
             upstreams: wanted.collect(),
+            routes: contents.routes.into_iter().map(|route| (route, 0)).collect(),
             damage: None,
         };
         let left = self.fill(&loaded, clock, Whose::OldZone);
@@ -129,6 +133,7 @@ impl Master {
         for i in RAISED {
             raise(&self.zone, i, number(i));
         }
+        self.zone.inherit_lookups(&old.lookups());
         Inherited { upstreams: contents.stored.len() - left.len(), left }
     }
 
@@ -176,6 +181,6 @@ impl Contents {
         let chains = (0..).map_while(|i| zone.bucket_at(i));
         let ups: Vec<Up> = chains.flatten().collect();
         let stored = ups.into_iter().filter_map(|up| zone.load(up)).collect();
-        Self { hosts: zone.stored_hosts().hosts, stored }
+        Self { hosts: zone.stored_hosts().hosts, stored, routes: zone.all_routes() }
     }
 }

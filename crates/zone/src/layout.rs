@@ -4,6 +4,7 @@
 //! are written once, before the block is published, are read relaxed; the store that publishes a
 //! block is the only ordering they need. Words that change while the block is visible say so.
 
+mod node;
 mod peer;
 pub(crate) mod root;
 mod table;
@@ -11,6 +12,7 @@ mod up;
 
 use peerage_shm::{AtomicU64, Ordering, Ref, Region};
 
+pub(crate) use self::node::{Kind, Node, Side};
 pub(crate) use self::peer::{Peer, Shut};
 pub(crate) use self::table::{Entry, HealthRules, Table, TableHead};
 pub(crate) use self::up::Up;

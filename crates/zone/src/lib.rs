@@ -1,4 +1,4 @@
-//! Upstreams, servers and peers in shared memory: where the model meets the mapping.
+//! Upstreams, servers, peers and routes in shared memory: where the model meets the mapping.
 //!
 //! Reading ([`Worker::read`], [`Worker::pick`]) takes no lock. Changing ([`Worker::change`]) goes
 //! through one door: the model decides what becomes of an upstream, a table is built aside, and
@@ -13,6 +13,7 @@ mod along;
 mod batch;
 mod board;
 mod bound;
+pub mod cache;
 mod change;
 mod checked;
 mod choice;
@@ -44,6 +45,7 @@ mod pick;
 mod retired;
 mod ring;
 mod room;
+mod routes;
 mod search;
 mod shards;
 mod shut;
@@ -88,6 +90,10 @@ pub use crate::master::{Master, Merged};
 pub use crate::names::{Named, Names};
 pub use crate::peers::{Page, PeerCursor, SeenPeer};
 pub use crate::pick::{Pick, Picked};
+pub use crate::routes::{
+    AdoptedRoutes, AppName, Lookups, ROUTES_AT_ONCE, RouteAttempt, RouteChecks, RouteCursor,
+    RouteDone, RouteOp, RoutePage, RouteSum, RouteTouched,
+};
 pub use crate::shards::{Holder, Shard};
 pub use crate::size::Need;
 pub use crate::sources::Vanished;

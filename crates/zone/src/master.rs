@@ -74,7 +74,8 @@ impl Worker {
 }
 
 impl Master {
-    /// Fills a zone just laid out with what the state file held; upstreams that did not fit.
+    /// Fills a zone just laid out with what the state file held; upstreams that did not fit. The
+    /// zone's report tells how many routes did.
     pub fn load(&self, loaded: &Loaded, clock: &Clock) -> Vec<UpstreamName> {
         self.fill(loaded, clock, Whose::File)
     }
@@ -126,6 +127,7 @@ impl Master {
             // Nobody reads yet.
             writer.collect();
         }
+        self.zone.fill_routes(&mut writer, &loaded.routes, clock);
         let next_id = header.map_or(next_id, |header| header.next_id.max(next_id));
         let revisions = loaded.upstreams.iter().map(|&(_, revision)| revision);
         let newest = revisions.fold(header.map_or(0, |header| header.revision), u64::max);

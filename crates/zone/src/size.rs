@@ -9,6 +9,7 @@ use peerage_core::addr::ServerAddr;
 use peerage_core::host::Hosts;
 use peerage_core::name::UpstreamName;
 use peerage_core::record;
+use peerage_core::route::Route;
 use peerage_core::server::{Admin, Origin, Params, Server};
 use peerage_core::upstream::{Method, Settings, Upstream};
 use peerage_shm::{Config, Region};
@@ -17,6 +18,7 @@ use crate::directory::bucket_count;
 use crate::hosts;
 use crate::layout::{Blob, Peer, Table, Up, granules};
 use crate::part;
+use crate::routes;
 use crate::sketch::{Same, Sketch};
 use crate::stored::Stored;
 use crate::zone::{Format, Report};
@@ -34,10 +36,12 @@ const LEAST: u64 = 2 * SPARE_GRANULES * GRANULE;
 /// Bytes that a zone needs for what it is to hold, besides what is always there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
-    /// Of upstreams, servers, and hosts.
+    /// Of upstreams, servers, hosts, and routes.
     pub content: u64,
     /// Kept in reserve for them.
     pub reserve: u64,
+    /// Of routes alone, which may take half of a zone.
+    pub routes: u64,
 }
 
 impl Need {
@@ -50,12 +54,19 @@ impl Need {
             tables += sketch.second_table();
             servers += u64::from(sketch.servers);
         }
-        Self { content: content * GRANULE, reserve: kept(tables, servers) * GRANULE }
+        Self { content: content * GRANULE, reserve: kept(tables, servers) * GRANULE, routes: 0 }
     }
 
-    /// In all.
+    /// The same with these routes, which come without any of before.
+    pub fn and_routes<'a>(self, routes: impl IntoIterator<Item = &'a Route>) -> Self {
+        let routes = routes::bytes_of(routes);
+        Self { content: self.content + routes, routes: self.routes + routes, ..self }
+    }
+
+    /// In all: as much as routes take is left to others.
     pub const fn bytes(self) -> u64 {
-        self.content + self.reserve
+        let (all, twice) = (self.content + self.reserve, 2 * self.routes);
+        if all > twice { all } else { twice }
     }
 }
 

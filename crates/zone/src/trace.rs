@@ -9,6 +9,7 @@ use crate::batch::settle;
 use crate::board::Board;
 use crate::hosts;
 use crate::layout::{Blob, Entry, Peer, Shut, Table, Up, get, granules, high, low, root, set};
+use crate::routes::trace_routes;
 use crate::shut::wanted;
 use crate::size::second_table;
 use crate::zone::Zone;
@@ -63,6 +64,7 @@ impl Trace for Reachable {
             mark_table(zone, table, mark);
             shut_table(zone, table, &down);
         }
+        trace_routes(zone, mark);
         // A writer that died may have counted or not.
         set(zone.root(root::UPSTREAMS), upstreams);
         set(zone.root(root::SERVERS), servers);

@@ -22,6 +22,7 @@ impl Worker {
             return Vec::new();
         }
         let change = Change::ExpireTtl { now: clock.msec };
+        self.expire_routes(clock);
         let due = self.zone().root(root::NEXT_TTL).load(SeqCst) <= clock.msec;
         let mut changed = self.end(root::NEXT_TTL, clock.msec, Table::until, &change, clock);
         if due {

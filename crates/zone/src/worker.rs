@@ -112,6 +112,7 @@ impl Worker {
         let swept = self.zone.shared().sweep(&self.slot, alive);
         if let Ok(mut writer) = self.zone.shared().try_write(self.pid, &Reachable(self.zone)) {
             writer.collect();
+            self.zone.tend_routes_in_round(&mut writer);
         }
         self.tighten(clock);
         Swept { slots: swept.slots, references: swept.references }

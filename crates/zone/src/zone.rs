@@ -49,6 +49,12 @@ pub struct Report {
     pub upstreams: u64,
     /// Servers in all of them.
     pub servers: u64,
+    /// Routes.
+    pub routes: u64,
+    /// Upstreams that they name.
+    pub apps: u64,
+    /// Bytes of routes, which may take half of the zone.
+    pub route_bytes: u64,
     /// Changes refused for lack of room.
     pub no_room: u64,
     /// Processes that use the zone: pid and slot.
@@ -82,6 +88,8 @@ impl Zone {
         set(zone.root(root::NEXT_TTL), u64::MAX);
         set(zone.root(root::ORPHANS), u64::MAX);
         set(zone.root(root::BARS), u64::MAX);
+        set(zone.root(root::ROUTES_END), u64::MAX);
+        set(zone.root(root::ROUTES_SEED), RandomState::new().hash_one(have));
         zone.root(root::BUCKETS).store(pack(at.raw(), buckets as u32 - 1), Ordering::Release);
         zone.lay_out_events(&mut writer).ok_or_else(too_small)?;
         zone.lay_out_journal(&mut writer).ok_or_else(too_small)?;
@@ -156,6 +164,9 @@ impl Zone {
             seq: number(root::SEQ),
             upstreams: number(root::UPSTREAMS),
             servers: number(root::SERVERS),
+            routes: self.route_counts().routes.into(),
+            apps: self.route_counts().apps.into(),
+            route_bytes: number(root::ROUTES_GRANULES) * size::GRANULE,
             no_room: number(root::NO_ROOM),
             workers,
         }

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use peerage_core::snapshot::{Header, Writer};
-use peerage_zone::Cursor;
+use peerage_zone::{Cursor, RouteCursor};
 
 use super::subject::Subject;
 use crate::ffi::process;
@@ -21,6 +21,7 @@ pub(super) struct Checkpoint {
     /// The first journal that is needed with it.
     pub(super) journal: u64,
     cursor: Cursor,
+    routes: RouteCursor,
     writer: Writer,
 }
 
@@ -38,10 +39,11 @@ impl Checkpoint {
         let mut writer = Writer::begin(out, &header);
         let (hosts, of) = subject.worker.hosts_at();
         writer.hosts(out, &hosts, of);
-        Self { revision, begun: timer::now(), journal, cursor: Cursor::default(), writer }
+        let (cursor, routes) = (Cursor::default(), RouteCursor::default());
+        Self { revision, begun: timer::now(), journal, cursor, routes, writer }
     }
 
-    /// Makes what half a millisecond allows; false at the end of the upstreams.
+    /// Makes what half a millisecond allows; false at the end.
     pub(super) fn slice(&mut self, subject: &Subject, out: &mut Vec<u8>) -> bool {
         let begun = Instant::now();
         loop {
@@ -54,7 +56,7 @@ impl Checkpoint {
         }
     }
 
-    /// Adds a few upstreams; false at the end.
+    /// Adds a few upstreams, or after the last of them some routes; false at the end.
     pub(super) fn piece(&mut self, subject: &Subject, out: &mut Vec<u8>) -> bool {
         let names = subject.worker.walk(&mut self.cursor, PIECE);
         for name in &names {
@@ -63,7 +65,12 @@ impl Checkpoint {
                 self.writer.upstream(out, &upstream, revision);
             }
         }
-        !names.is_empty()
+        if !names.is_empty() {
+            return true;
+        }
+        let (routes, revision) = subject.worker.walk_routes(&mut self.routes, ROUTES);
+        self.writer.routes(out, &routes, revision);
+        !routes.is_empty()
     }
 
     /// Ends it.
@@ -74,4 +81,6 @@ impl Checkpoint {
 
 /// Upstreams between two looks at the clock.
 const PIECE: usize = 4;
+/// Routes likewise.
+const ROUTES: usize = 100;
 const SLICE: Duration = Duration::from_micros(500);

@@ -98,7 +98,7 @@ pub(super) fn open(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// Reads the whole file; `None` where there is none.
-pub(super) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+pub(crate) fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let Some(mut file) = open(path)? else { return Ok(None) };
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;

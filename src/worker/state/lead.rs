@@ -11,12 +11,13 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 use peerage_core::name::UpstreamName;
+use peerage_core::route::RouteKey;
 use peerage_shm::point;
-use peerage_zone::{Adoptee, Cursor, Lead, Unadopted};
+use peerage_zone::{Adoptee, Cursor, Lead, ROUTES_AT_ONCE, RouteCursor, Unadopted};
 
 use super::helper::{Claimed, Helper, Order, Outcome};
 use super::pen::{From, Pen};
-use super::source::{Image, News};
+use super::source::{Image, News, RouteImage};
 use super::subject::Subject;
 use crate::ffi::process;
 use crate::ffi::timer;
@@ -40,6 +41,9 @@ pub(super) struct Adoption {
     at: usize,
     /// Upstreams that are in the zone and may not be in the files.
     rest: Option<(Cursor, HashSet<UpstreamName>)>,
+    routes_at: usize,
+    /// Routes likewise.
+    rest_of_routes: Option<(RouteCursor, HashSet<RouteKey>)>,
     then: Then,
 }
 
@@ -210,7 +214,10 @@ impl Adoption {
         let rest = news.is_all.then(|| {
             (Cursor::default(), news.upstreams.iter().map(|(name, _)| name.clone()).collect())
         });
-        Self { news, at: 0, rest, then }
+        let rest_of_routes = news.is_all.then(|| {
+            (RouteCursor::default(), news.routes.iter().map(|(key, _)| key.clone()).collect())
+        });
+        Self { news, at: 0, rest, routes_at: 0, rest_of_routes, then }
     }
 
     /// Takes over a little; false at the end.
@@ -236,15 +243,46 @@ impl Adoption {
                 }
                 continue;
             }
-            let Some((cursor, named)) = &mut self.rest else { return false };
+            let Some((cursor, named)) = &mut self.rest else { return self.slice_routes(subject) };
             let before = *cursor;
             let mut names = subject.worker.walk(cursor, PIECE);
             if names.is_empty() {
-                return false;
+                return self.slice_routes(subject);
             }
             names.retain(|name| !named.contains(name));
             let gone: Vec<_> = names.into_iter().map(|name| (name, None)).collect();
             if adopt(subject, &gone, self.news.revision) < gone.len() {
+                *cursor = before;
+                return true;
+            }
+        }
+        true
+    }
+
+    /// Takes over some of the routes; false at the end.
+    fn slice_routes(&mut self, subject: &Subject) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < SLICE {
+            let left = &self.news.routes[self.routes_at..];
+            if !left.is_empty() {
+                let portion = &left[..left.len().min(ROUTES_AT_ONCE)];
+                let done = adopt_routes(subject, portion, self.news.revision);
+                let all = done == portion.len();
+                self.routes_at += done;
+                if !all {
+                    return true;
+                }
+                continue;
+            }
+            let Some((cursor, named)) = &mut self.rest_of_routes else { return false };
+            let before = *cursor;
+            let (routes, _) = subject.worker.walk_routes(cursor, ROUTES_AT_ONCE);
+            if routes.is_empty() {
+                return false;
+            }
+            let gone = routes.into_iter().filter(|route| !named.contains(&route.key));
+            let gone: Vec<RouteImage> = gone.map(|route| (route.key, None)).collect();
+            if adopt_routes(subject, &gone, self.news.revision) < gone.len() {
                 *cursor = before;
                 return true;
             }
@@ -258,7 +296,8 @@ impl Adoption {
             return Duty::Adopting(self);
         }
         point!("adoption.ended");
-        if !self.news.upstreams.is_empty() || self.news.hosts.is_some() {
+        let News { upstreams, routes, hosts, .. } = &self.news;
+        if !upstreams.is_empty() || !routes.is_empty() || hosts.is_some() {
             worker::wake_all();
         }
         match self.then {
@@ -290,6 +329,21 @@ fn adopt(subject: &Subject, images: &[Image], revision: u64) -> usize {
         log!(
             Crit,
             "peerage zone \"{name}\" is full, {n} upstreams not taken over, the first is \"{first}\""
+        );
+    }
+    adopted.done
+}
+
+/// Brings routes to what the files say; how many were done.
+fn adopt_routes(subject: &Subject, images: &[RouteImage], revision: u64) -> usize {
+    let images: Vec<_> = images.iter().map(|(key, route)| (key, route.as_ref())).collect();
+    let clock = process::clock();
+    let adopted = subject.worker.adopt_routes(&images, revision, &clock, &mut || false);
+    if let Some(first) = adopted.no_room.first() {
+        let (name, n) = (&subject.name, adopted.no_room.len());
+        log!(
+            Crit,
+            "peerage zone \"{name}\" is full, {n} routes not taken over, the first is \"{first}\""
         );
     }
     adopted.done

@@ -32,13 +32,7 @@ pub(crate) fn seen(path: &Path) -> u64 {
 pub(crate) fn load(path: &Path, user: (u32, u32), log: Log<'_>) -> Option<Found> {
     let name = path.display();
     if file::identity(path).is_none() && journal::numbers(path).unwrap_or_default().is_empty() {
-        if let Err(error) = make_directory(file::directory(path), user) {
-            log.write(
-                Level::Warn,
-                error.raw_os_error().unwrap_or(0),
-                format_args!("directory of state file \"{name}\" is missing and cannot be made"),
-            );
-        }
+        prepare(path, user, log);
         return None;
     }
     let Whole { replica, damages, .. } = match source::read(path, Tail::Whole) {
@@ -70,6 +64,15 @@ pub(crate) fn load(path: &Path, user: (u32, u32), log: Log<'_>) -> Option<Found>
         );
     }
     Some(Found { loaded, is_damaged })
+}
+
+/// Makes the directory of a state file, for the user that workers run as, if only that is missing.
+pub(crate) fn prepare(path: &Path, user: (u32, u32), log: Log<'_>) {
+    if let Err(error) = make_directory(file::directory(path), user) {
+        let (errno, name) = (error.raw_os_error().unwrap_or(0), path.display());
+        let text = format_args!("directory of state file \"{name}\" is missing and cannot be made");
+        log.write(Level::Warn, errno, text);
+    }
 }
 
 /// Says what is wrong with a file and keeps a copy; false where only the last record was cut off,

@@ -9,6 +9,7 @@ use peerage_core::damage::{Damage, Part};
 use peerage_core::host::Hosts;
 use peerage_core::name::UpstreamName;
 use peerage_core::replica::Replica;
+use peerage_core::route::{Route, RouteKey};
 use peerage_core::snapshot::{self, Header};
 use peerage_core::upstream::Upstream;
 
@@ -27,11 +28,16 @@ pub(super) struct Source {
 /// An upstream in the files, with its revision; none where it is gone.
 pub(super) type Image = (UpstreamName, Option<(Upstream, u64)>);
 
+/// A route in the files; none where it is gone.
+pub(super) type RouteImage = (RouteKey, Option<Route>);
+
 /// What came into the files.
 pub(super) struct News {
     /// Upstreams that changed, with their revision; those that are gone without.
     pub(super) upstreams: Vec<Image>,
-    /// Whether `upstreams` are all there are.
+    /// Routes likewise, without their revision.
+    pub(super) routes: Vec<RouteImage>,
+    /// Whether `upstreams` and `routes` are all there are.
     pub(super) is_all: bool,
     /// The hosts, if they may have changed.
     pub(super) hosts: Option<Hosts>,
@@ -95,6 +101,7 @@ impl Source {
             // What was read of it is more than what is left: its writer makes it anew, or we do.
             return Ok(News {
                 upstreams: Vec::new(),
+                routes: Vec::new(),
                 is_all: false,
                 hosts: None,
                 revision: known.revision(),
@@ -111,12 +118,13 @@ impl Source {
     fn read_on(&mut self) -> io::Result<News> {
         let mut replica = self.replica.take().unwrap_or_default();
         let done = self.read_into(&mut replica);
-        let news = done.map(|(names, hosts)| {
+        let news = done.map(|(names, keys, hosts)| {
             let image = |name: &UpstreamName| {
                 replica.upstream(name).map(|(upstream, revision)| (upstream.clone(), revision))
             };
             News {
                 upstreams: names.into_iter().map(|name| (name.clone(), image(&name))).collect(),
+                routes: keys.into_iter().map(|key| (key.clone(), route(&replica, &key))).collect(),
                 is_all: false,
                 hosts: hosts.then(|| replica.hosts().clone()),
                 revision: replica.revision(),
@@ -127,8 +135,8 @@ impl Source {
         news
     }
 
-    fn read_into(&mut self, replica: &mut Replica) -> io::Result<(Vec<UpstreamName>, bool)> {
-        let (mut names, mut hosts) = (Vec::new(), false);
+    fn read_into(&mut self, replica: &mut Replica) -> io::Result<Touched> {
+        let (mut names, mut keys, mut hosts) = (Vec::new(), Vec::new(), false);
         let numbers = journal::numbers(&self.path)?;
         let newest = numbers.last().copied().unwrap_or(0);
         let mut number = replica.generation();
@@ -142,16 +150,24 @@ impl Source {
                 };
                 self.at += replayed.consumed as u64;
                 names.extend(replayed.upstreams);
+                keys.extend(replayed.routes);
                 hosts |= replayed.hosts;
             } else if self.at != 0 {
                 return Err(io::ErrorKind::NotFound.into());
             }
             match numbers.iter().find(|&&next| next > number) {
                 Some(&next) => (number, self.at) = (next, 0),
-                None => return Ok((names, hosts)),
+                None => return Ok((names, keys, hosts)),
             }
         }
     }
+}
+
+/// Upstreams and routes that journals name, and whether hosts do.
+type Touched = (Vec<UpstreamName>, Vec<RouteKey>, bool);
+
+fn route(replica: &Replica, key: &RouteKey) -> Option<Route> {
+    replica.route(key).map(|(route, _)| route.clone())
 }
 
 impl News {
@@ -165,8 +181,15 @@ impl News {
         let gone = old.into_iter().flat_map(Replica::names);
         let gone = gone.filter(|name| new.upstream(name).is_none());
         let upstreams = changed.chain(gone).map(|name| (name.clone(), image(name))).collect();
+        let was = |key: &RouteKey| old.and_then(|old| old.route(key)).map(|(route, _)| route);
+        let changed = new.routes().filter(|route| was(&route.key) != Some(*route));
+        let gone = old.into_iter().flat_map(Replica::routes);
+        let gone = gone.filter(|route| new.route(&route.key).is_none());
+        let routes = changed.map(|route| (route.key.clone(), Some(route.clone())));
+        let routes = routes.chain(gone.map(|route| (route.key.clone(), None))).collect();
         Self {
             upstreams,
+            routes,
             is_all: old.is_none(),
             hosts: Some(new.hosts().clone()),
             revision: new.revision(),

@@ -6,6 +6,8 @@ use peerage_core::api::batch::Op;
 use peerage_core::api::export;
 use peerage_core::api::import::{Checker, Line, host_verb};
 use peerage_core::change::Change;
+use peerage_core::route::change::{RouteChange, RouteContext, apply};
+use peerage_core::server::Origin;
 use peerage_core_fuzz::world::{World, check, check_admin};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -36,6 +38,13 @@ fn imported(bytes: &[u8]) -> Option<World> {
                 let Some(verb) = host_verb(ip, &admin, world.now) else { continue };
                 world.apply(&Op::Host(verb)).ok()?;
             }
+            // They are not in the world: that one can be made of it is all that is asked.
+            Line::Route { key, body } => {
+                let context =
+                    RouteContext { now: world.now, origin: Origin::Api, knows: &|_| false };
+                let change = RouteChange::Put { body, force: true };
+                apply(None, &key, &change, &context).ok()?;
+            }
         }
     }
     checker.end().ok()?;
@@ -49,6 +58,6 @@ fn exported(world: &World) -> Vec<u8> {
     world.hosts.iter().for_each(|(ip, admin)| export::host(&mut out, ip, admin));
     world.upstreams.values().for_each(|upstream| export::upstream(&mut out, upstream));
     let servers: usize = world.upstreams.values().map(|upstream| upstream.servers.len()).sum();
-    export::end(&mut out, world.upstreams.len() as u64, servers as u64);
+    export::end(&mut out, world.upstreams.len() as u64, servers as u64, 0);
     out
 }

@@ -75,6 +75,26 @@ pub fn text(routed: &Routed) -> Option<String> {
             options(&verb.opts, say);
             ("POST", format!("hosts/{}/{}", verb.ip, verb.verb.as_str()))
         }
+        Call::ListRoutes { upstream, after, limit } => {
+            upstream.iter().for_each(|name| say("upstream", name.as_str()));
+            after.iter().for_each(|key| say("after", key.as_str()));
+            say("limit", &limit.to_string());
+            ("GET", "routes".into())
+        }
+        Call::GetRoute { key } => ("GET", format!("routes/{}", escaped(key.as_str()))),
+        Call::PutRoute { key, force } => {
+            force.then(|| say("force", "1"));
+            ("PUT", format!("routes/{}", escaped(key.as_str())))
+        }
+        Call::PatchRoute { key, force } => {
+            force.then(|| say("force", "1"));
+            ("PATCH", format!("routes/{}", escaped(key.as_str())))
+        }
+        Call::DeleteRoute { key } => ("DELETE", format!("routes/{}", escaped(key.as_str()))),
+        Call::PutRoutes { force } => {
+            force.then(|| say("force", "1"));
+            ("POST", "routes".into())
+        }
         Call::Batch => ("POST", "batch".into()),
         Call::Ready { require } => {
             let names: Vec<&str> = require.iter().map(|name| name.as_str()).collect();

@@ -7,6 +7,7 @@ use crate::api::opinion::Saying;
 use crate::body::VerbOpts;
 use crate::host::HostVerb;
 use crate::name::UpstreamName;
+use crate::route::RouteKey;
 use crate::server::AdminState;
 use crate::upstream::ServerSel;
 
@@ -152,6 +153,44 @@ pub enum Call {
     },
     /// `POST v1/hosts/{ip}/up`, `/drain`, `/down`; the body may say more than the query.
     HostVerb(HostVerb),
+    /// `GET v1/routes`
+    ListRoutes {
+        /// Only those to this upstream.
+        upstream: Option<UpstreamName>,
+        /// Keys after this one.
+        after: Option<RouteKey>,
+        /// Entries of a page.
+        limit: u32,
+    },
+    /// `GET v1/routes/{key}`
+    GetRoute {
+        /// Which.
+        key: RouteKey,
+    },
+    /// `PUT v1/routes/{key}`
+    PutRoute {
+        /// Which.
+        key: RouteKey,
+        /// Also to an upstream that is not there.
+        force: bool,
+    },
+    /// `PATCH v1/routes/{key}`
+    PatchRoute {
+        /// Which.
+        key: RouteKey,
+        /// Also to an upstream that is not there.
+        force: bool,
+    },
+    /// `DELETE v1/routes/{key}`
+    DeleteRoute {
+        /// Which.
+        key: RouteKey,
+    },
+    /// `POST v1/routes`: a line for each, see [`crate::api::routes::Lines`].
+    PutRoutes {
+        /// Also to upstreams that are not there.
+        force: bool,
+    },
     /// `POST v1/batch`
     Batch,
     /// `GET v1/ready`
@@ -197,6 +236,8 @@ impl Call {
             Self::GetHost { .. } | Self::HostVerb(_) | Self::Batch => None,
             Self::Ready { .. } | Self::Export { .. } | Self::Import { .. } => None,
             Self::ListSources | Self::GetSource { .. } | Self::DecideSource { .. } => None,
+            Self::ListRoutes { .. } | Self::GetRoute { .. } | Self::PutRoute { .. } => None,
+            Self::PatchRoute { .. } | Self::DeleteRoute { .. } | Self::PutRoutes { .. } => None,
             Self::GetUpstream { upstream }
             | Self::PutUpstream { upstream }
             | Self::PatchUpstream { upstream }
@@ -226,6 +267,8 @@ impl Call {
                 | Self::GetCheck { .. }
                 | Self::ListServers { .. }
                 | Self::GetHost { .. }
+                | Self::ListRoutes { .. }
+                | Self::GetRoute { .. }
                 | Self::Ready { .. }
                 | Self::Export { .. }
                 | Self::ListSources
@@ -266,6 +309,9 @@ impl Call {
                 | Self::HostVerb(_)
                 | Self::Batch
                 | Self::Import { .. }
+                | Self::PutRoute { .. }
+                | Self::PatchRoute { .. }
+                | Self::PutRoutes { .. }
         )
     }
 }

@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::change::ChangeError;
 use crate::json::JsonError;
+use crate::route::change::RouteError;
 
 /// The media type of a problem.
 pub const CONTENT_TYPE: &str = "application/problem+json";
@@ -65,6 +66,8 @@ codes! {
     UpstreamNotFound = "upstream-not-found", 404, "Upstream not found";
     /// There is no such server.
     ServerNotFound = "server-not-found", 404, "Server not found";
+    /// There is no such route.
+    RouteNotFound = "route-not-found", 404, "Route not found";
     /// No server is on the host.
     HostNotFound = "host-not-found", 404, "Host not found";
     /// There is no such source.
@@ -85,6 +88,10 @@ codes! {
     IfReason = "if-reason", 409, "Another reason stands";
     /// The configuration names the upstream.
     NamedByBlock = "named-by-block", 409, "Named by the configuration";
+    /// Routes name the upstream.
+    NamedByRoutes = "named-by-routes", 409, "Named by routes";
+    /// A route is to lead to an upstream that is not there.
+    UnknownUpstream = "unknown-upstream", 409, "Upstream unknown";
     /// A source owns the server.
     OwnedBySource = "owned-by-source", 409, "Owned by a source";
     /// The source has no change that is held.
@@ -253,11 +260,28 @@ impl From<ChangeError> for Problem {
             }
             ChangeError::NoHost(_) => Self::new(Code::HostNotFound, detail),
             ChangeError::NamedByBlock(_) => Self::new(Code::NamedByBlock, detail),
+            ChangeError::NamedByRoutes { routes, .. } => {
+                Self::new(Code::NamedByRoutes, detail).with("routes", routes)
+            }
             ChangeError::OwnedBySource { .. } => Self::new(Code::OwnedBySource, detail),
             ChangeError::Member { object, field, .. } => {
                 Self::new(Code::BadValue, detail).field(format!("{object}.{field}"))
             }
             ChangeError::Field { field, .. } => Self::new(Code::BadValue, detail).field(field),
+        }
+    }
+}
+
+impl From<RouteError> for Problem {
+    fn from(error: RouteError) -> Self {
+        let detail = error.to_string();
+        match error {
+            RouteError::NoRoute(_) => Self::new(Code::RouteNotFound, detail),
+            RouteError::NoUpstream => Self::new(Code::BadValue, detail).field("upstream"),
+            RouteError::UnknownUpstream(_) => {
+                Self::new(Code::UnknownUpstream, detail).field("upstream")
+            }
+            RouteError::Field { field, .. } => Self::new(Code::BadValue, detail).field(field),
         }
     }
 }

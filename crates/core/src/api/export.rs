@@ -4,10 +4,11 @@
 //! {"format":1,"zone":"main","revision":812}
 //! {"host":"10.0.0.1","admin":{"state":"down","reason":"disk"}}
 //! {"upstream":"app","method":"round_robin","defaults":{…},"servers":[{"server":"10.0.0.1:80"}]}
-//! {"end":1,"servers":1}
+//! {"route":"acme","upstream":"app"}
+//! {"end":1,"servers":1,"routes":1}
 //! ```
 //!
-//! A line of an upstream is the body of its `PUT`. What is left out of a server is at its default;
+//! A line of an upstream or of a route is the body of its `PUT`. What is left out of a server is at its default;
 //! ids, times of changes and actors are not there, so that equal content gives an equal digest.
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::api::check::{CheckJson, OutlierJson};
+use crate::route::{Route, Status};
 use crate::server::{Admin, AdminState, Server};
 use crate::template::Template;
 use crate::time::iso;
@@ -51,14 +53,26 @@ pub fn upstream(out: &mut Vec<u8>, upstream: &Upstream) {
     line(out, &UpstreamJson::of(upstream, Some(upstream.name.as_str())));
 }
 
-/// The last line.
-pub fn end(out: &mut Vec<u8>, upstreams: u64, servers: u64) {
+/// A route.
+pub fn route(out: &mut Vec<u8>, route: &Route) {
+    line(out, &RouteJson::of(route, Some(route.key.as_str())));
+}
+
+/// The last line: how many of each there were.
+pub fn end(out: &mut Vec<u8>, upstreams: u64, servers: u64, routes: u64) {
     #[derive(Serialize)]
     struct End {
         end: u64,
         servers: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        routes: Option<u64>,
     }
-    line(out, &End { end: upstreams, servers });
+    line(out, &End { end: upstreams, servers, routes: (routes > 0).then_some(routes) });
+}
+
+/// A route as a value, without its key.
+pub(crate) fn route_value(route: &Route) -> Value {
+    serde_json::to_value(RouteJson::of(route, None)).unwrap_or_default()
 }
 
 /// An upstream as a value, without its name.
@@ -75,6 +89,34 @@ pub(crate) fn server_value(server: &Server) -> Value {
 fn line<T: Serialize>(out: &mut Vec<u8>, value: &T) {
     let _ = serde_json::to_writer(&mut *out, value);
     out.push(b'\n');
+}
+
+#[derive(Serialize)]
+struct RouteJson<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route: Option<&'a str>,
+    upstream: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<&'a str>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    until: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    labels: &'a BTreeMap<String, String>,
+}
+
+impl<'a> RouteJson<'a> {
+    fn of(route: &'a Route, key: Option<&'a str>) -> Self {
+        Self {
+            route: key,
+            upstream: route.upstream.as_str(),
+            status: (route.status != Status::Active).then(|| route.status.as_str()),
+            reason: &route.reason,
+            until: route.until.map(iso),
+            labels: &route.labels,
+        }
+    }
 }
 
 #[derive(Serialize)]

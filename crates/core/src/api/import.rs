@@ -10,10 +10,13 @@ use crate::api::error::{Code, Problem};
 use crate::api::export::FORMAT;
 use crate::api::model::{self, At, Form, Wrong};
 use crate::api::route;
+use crate::api::routes;
 use crate::body::{AdminBody, End, Field, UpstreamBody, VerbOpts};
 use crate::host::HostVerb;
 use crate::json::{self, Value};
 use crate::name::UpstreamName;
+use crate::route::RouteKey;
+use crate::route::change::RouteBody;
 use crate::server::AdminState;
 
 /// What a line says.
@@ -37,12 +40,21 @@ pub enum Line {
         /// What stands.
         admin: AdminBody,
     },
-    /// The last line of an export: how many upstreams and servers there were.
+    /// A whole route.
+    Route {
+        /// Its key.
+        key: RouteKey,
+        /// What it is.
+        body: RouteBody,
+    },
+    /// The last line of an export: how many upstreams, servers and routes there were.
     End {
         /// Upstreams.
         upstreams: u64,
         /// Their servers.
         servers: u64,
+        /// Routes.
+        routes: u64,
     },
 }
 
@@ -51,6 +63,7 @@ pub enum Line {
 pub struct Checker {
     names: HashSet<UpstreamName>,
     hosts: HashSet<IpAddr>,
+    keys: HashSet<RouteKey>,
     lines: u64,
     servers: u64,
     begun: bool,
@@ -71,6 +84,11 @@ impl Checker {
     /// Upstreams that are named.
     pub fn names(&self) -> &HashSet<UpstreamName> {
         &self.names
+    }
+
+    /// Routes that are named.
+    pub fn keys(&self) -> &HashSet<RouteKey> {
+        &self.keys
     }
 
     /// Tells whether the text may end here.
@@ -109,7 +127,16 @@ impl Checker {
                     return bad(&format!("host {ip} comes twice"));
                 }
             }
-            Line::End { upstreams, servers } => {
+            Line::Route { key, .. } => {
+                if !self.keys.insert(key.clone()) {
+                    return bad(&format!("route \"{key}\" comes twice"));
+                }
+            }
+            Line::End { routes, .. } if *routes != self.keys.len() as u64 => {
+                let have = self.keys.len();
+                return bad(&format!("{have} routes where {routes} were written"));
+            }
+            Line::End { upstreams, servers, .. } => {
                 let have = (self.names.len() as u64, self.servers);
                 if have != (*upstreams, *servers) {
                     return bad(&format!(
@@ -135,6 +162,12 @@ pub fn line(text: &[u8]) -> Result<Line, Problem> {
         return Err(Problem::new(Code::BadValue, "a line must be an object"));
     };
     let at = At("");
+    if let Some(key) = model::take(&mut entries, "route") {
+        let key = model::text(&key).map_err(|wrong| at.bad("route", &wrong))?;
+        let key = routes::key(key).map_err(|problem| problem.field("route"))?;
+        let body = routes::route_body(&at, &Value::Obj(entries))?;
+        return Ok(Line::Route { key, body });
+    }
     if let Some(name) = model::take(&mut entries, "upstream") {
         let name = model::text(&name).map_err(|wrong| at.bad("upstream", &wrong))?;
         let name = route::upstream(name)?;
@@ -149,10 +182,12 @@ pub fn line(text: &[u8]) -> Result<Line, Problem> {
     }
     if let Some(end) = model::take(&mut entries, "end") {
         let servers = model::take(&mut entries, "servers").unwrap_or(Value::Int(-1));
+        let routes = model::take(&mut entries, "routes").unwrap_or(Value::Int(0));
         only(&entries)?;
         return Ok(Line::End {
             upstreams: count("end", &end)?,
             servers: count("servers", &servers)?,
+            routes: count("routes", &routes)?,
         });
     }
     if let Some(format) = model::take(&mut entries, "format") {
@@ -215,6 +250,8 @@ mod tests {
     use super::*;
     use crate::api::export;
     use crate::change::{Actor, Applied, Change, Context, apply};
+    use crate::route::change::{RouteApplied, RouteChange, RouteContext};
+    use crate::route::{Route, Status};
     use crate::server::{Admin, Origin};
     use crate::upstream::{Defaults, Upstream};
 
@@ -257,7 +294,14 @@ mod tests {
         let down = Admin { state: AdminState::Down, reason: "x".into(), ..Admin::default() };
         export::host(&mut text, "10.0.0.9".parse().unwrap(), &down);
         export::upstream(&mut text, &before);
-        export::end(&mut text, 1, 4);
+        let route = Route {
+            status: Status::Suspended,
+            reason: "unpaid".into(),
+            labels: [("tier".to_owned(), "a".to_owned())].into(),
+            ..Route::new(RouteKey::parse("acme").unwrap(), UpstreamName::parse("app").unwrap())
+        };
+        export::route(&mut text, &route);
+        export::end(&mut text, 1, 4, 1);
         let mut checker = Checker::default();
         let lines: Vec<Line> =
             text.split_inclusive(|&b| b == b'\n').map(|text| checker.line(text).unwrap()).collect();
@@ -266,6 +310,7 @@ mod tests {
             Line::Header,
             Line::Host { admin, .. },
             Line::Upstream { name, body },
+            Line::Route { key, body: stated },
             Line::End { .. },
         ] = &lines[..]
         else {
@@ -274,11 +319,19 @@ mod tests {
         assert_eq!((admin.state, admin.reason.as_str()), (Some(AdminState::Down), "x"));
         assert_eq!(name.as_str(), "app");
         assert_eq!(put("app", body.clone()).digest(), before.digest());
+        let change = RouteChange::Put { body: stated.clone(), force: false };
+        let context = RouteContext { now: 1, origin: Origin::Api, knows: &|_| true };
+        let again = crate::route::change::apply(None, key, &change, &context);
+        assert_eq!(again, Ok(RouteApplied::Set(route)));
     }
 
     #[test]
     fn a_line_that_does_not_fit_is_named() {
-        let table: [(&[&str], &str); 11] = [
+        let table: [(&[&str], &str); 15] = [
+            (&["{\"route\":\"a\",\"upstream\":\"b\"}", "{\"route\":\"a\"}"], "lines[2]"),
+            (&["{\"route\":\"\"}"], "lines[1].route"),
+            (&["{\"route\":\"a\",\"upstream\":\"b c\"}"], "lines[1].upstream"),
+            (&["{\"end\":0,\"servers\":0,\"routes\":1}"], "lines[1]"),
             (&["x"], "lines[1]"),
             (&["{\"upstream\":\"a\"}", "{\"upstream\":\"A\"}"], "lines[2]"),
             (&["{\"upstream\":\"a\",\"x\":1}"], "lines[1].x"),

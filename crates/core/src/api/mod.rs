@@ -16,5 +16,6 @@ pub mod path;
 pub mod query;
 pub mod render;
 pub mod route;
+pub mod routes;
 pub mod site;
 pub mod source;

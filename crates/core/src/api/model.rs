@@ -29,7 +29,7 @@ pub enum Form {
     Patch,
 }
 
-/// The change that a writing call asks for; `None` for calls that change nothing.
+/// The change of an upstream that a writing call asks for; `None` for other calls.
 pub fn change(call: Call, body: &[u8], mode: WriteMode) -> Result<Option<Change>, Problem> {
     Ok(Some(match call {
         Call::PutUpstream { .. } => {
@@ -75,7 +75,13 @@ pub fn change(call: Call, body: &[u8], mode: WriteMode) -> Result<Option<Change>
         | Call::Import { .. }
         | Call::ListSources
         | Call::GetSource { .. }
-        | Call::DecideSource { .. } => return Ok(None),
+        | Call::DecideSource { .. }
+        | Call::ListRoutes { .. }
+        | Call::GetRoute { .. }
+        | Call::PutRoute { .. }
+        | Call::PatchRoute { .. }
+        | Call::DeleteRoute { .. }
+        | Call::PutRoutes { .. } => return Ok(None),
     }))
 }
 
@@ -282,7 +288,7 @@ fn limit(at: &At<'_>, body: &mut LimitsBody, key: &str, value: &Value) -> Result
     Ok(true)
 }
 
-fn labels(at: &At<'_>, value: &Value) -> Result<Vec<(String, Option<String>)>, Problem> {
+pub(super) fn labels(at: &At<'_>, value: &Value) -> Result<Vec<(String, Option<String>)>, Problem> {
     let path = at.path("labels");
     let inner = At(&path);
     let entries = inner.object(value)?;
@@ -464,7 +470,7 @@ fn seconds(value: &Value) -> Result<Secs, Wrong> {
 
 /// A time: nginx's text, or a whole number of seconds.
 /// A time as a listing shows it.
-fn moment(value: &Value) -> Result<u64, Wrong> {
+pub(super) fn moment(value: &Value) -> Result<u64, Wrong> {
     let wrong = || Wrong("is not a time like \"2026-11-29T21:05:07Z\"".to_owned());
     text(value).ok().and_then(parse_iso).ok_or_else(wrong)
 }
@@ -489,7 +495,7 @@ pub(crate) fn short(text: &str) -> &str {
 pub(crate) struct At<'a>(pub(crate) &'a str);
 
 impl At<'_> {
-    fn path(&self, key: &str) -> String {
+    pub(super) fn path(&self, key: &str) -> String {
         if self.0.is_empty() { key.to_owned() } else { format!("{}.{key}", self.0) }
     }
 

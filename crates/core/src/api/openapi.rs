@@ -40,6 +40,8 @@ pub const PATHS: &[(&str, &str)] = &[
     ("/v1/sources/consul/{source}", READ),
     ("/v1/sources/consul/{source}/apply", "POST"),
     ("/v1/sources/consul/{source}/discard", "POST"),
+    ("/v1/routes", "GET, HEAD, POST"),
+    ("/v1/routes/{key}", WHOLE),
 ];
 
 /// The methods of a path of [`PATHS`]; none of any other.

@@ -7,6 +7,7 @@ use crate::api::query::Query;
 use crate::body::VerbOpts;
 use crate::field::{self, FieldError};
 use crate::name::UpstreamName;
+use crate::route::RouteKey;
 
 /// Entries of a page where the query does not say.
 const PAGE: u32 = 100;
@@ -41,6 +42,21 @@ pub(super) fn servers(query: &mut Query) -> Result<Call, Problem> {
         Some(text) => Some(Place::parse(&text).map_err(|detail| bad("after", &detail))?),
     };
     Ok(Call::ListServers { filter, after, limit: limit(query)? })
+}
+
+/// Of `v1/routes`.
+pub(super) fn routes(query: &mut Query) -> Result<Call, Problem> {
+    let upstream = match query.take("upstream") {
+        None => None,
+        Some(name) => Some(name_of(&name, "upstream")?),
+    };
+    let after = match query.take("after") {
+        None => None,
+        Some(text) => Some(
+            RouteKey::parse(&text).map_err(|error| bad("after", &format!("\"after\" {error}")))?,
+        ),
+    };
+    Ok(Call::ListRoutes { upstream, after, limit: limit(query)? })
 }
 
 /// Of `v1/events`.

@@ -15,6 +15,7 @@ use crate::api::openapi;
 use crate::api::opinion;
 use crate::api::params;
 use crate::api::query::{Query, decode_segment};
+use crate::api::routes;
 use crate::check::external::Opinion;
 use crate::host::HostVerb;
 use crate::name::UpstreamName;
@@ -134,6 +135,8 @@ enum Place<'a> {
     Sources,
     Source(&'a str),
     Decide(&'a str, Decision),
+    Routes,
+    Route(&'a str),
 }
 
 fn place<'a>(segments: &[&'a str]) -> Option<Place<'a>> {
@@ -163,6 +166,8 @@ fn place<'a>(segments: &[&'a str]) -> Option<Place<'a>> {
         ["sources", "consul", source] => Place::Source(source),
         ["sources", "consul", source, "apply"] => Place::Decide(source, Decision::Apply),
         ["sources", "consul", source, "discard"] => Place::Decide(source, Decision::Discard),
+        ["routes"] => Place::Routes,
+        ["routes", key] => Place::Route(key),
         _ => return None,
     })
 }
@@ -204,6 +209,8 @@ impl Place<'_> {
             Self::Source(_) => "/v1/sources/consul/{source}",
             Self::Decide(_, Decision::Apply) => "/v1/sources/consul/{source}/apply",
             Self::Decide(_, Decision::Discard) => "/v1/sources/consul/{source}/discard",
+            Self::Routes => "/v1/routes",
+            Self::Route(_) => "/v1/routes/{key}",
         }
     }
 }
@@ -290,6 +297,20 @@ fn call(place: Place<'_>, method: Http, query: &mut Query) -> Result<Call, Probl
         Place::Decide(source, decision) => {
             Call::DecideSource { source: source.to_owned(), decision }
         }
+        Place::Routes if method == Http::Post => {
+            Call::PutRoutes { force: params::flag(query, "force")? }
+        }
+        Place::Routes => params::routes(query)?,
+        Place::Route(key) => {
+            let key = routes::key(key)?;
+            let mut force = || params::flag(query, "force");
+            match method {
+                Http::Put => Call::PutRoute { key, force: force()? },
+                Http::Patch => Call::PatchRoute { key, force: force()? },
+                Http::Delete => Call::DeleteRoute { key },
+                Http::Get | Http::Post | Http::Other => Call::GetRoute { key },
+            }
+        }
     })
 }
 
@@ -368,6 +389,7 @@ mod tests {
                 .replace("{zone}", "main")
                 .replace("{ip}", "10.0.0.1")
                 .replace("{source}", "dc1:web")
+                .replace("{key}", "acme")
                 .replace("{upstream}", "app");
             for method in [Http::Get, Http::Put, Http::Patch, Http::Delete, Http::Post] {
                 let routed = route(method, path.as_bytes(), b"", WriteMode::On);
@@ -380,6 +402,45 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn routes_are_called_by_key_and_in_pages() {
+        let key = |text: &str| crate::route::RouteKey::parse(text).unwrap();
+        let call = |method, path: &str, query: &str| {
+            route(method, path.as_bytes(), query.as_bytes(), WriteMode::On).map(|r| r.call)
+        };
+        let list = Call::ListRoutes { upstream: None, after: None, limit: 100 };
+        assert_eq!(get("/v1/routes"), Ok(list));
+        assert_eq!(
+            call(Http::Get, "/v1/routes", "upstream=APP&after=Acme&limit=5"),
+            Ok(Call::ListRoutes {
+                upstream: Some(name("app")),
+                after: Some(key("Acme")),
+                limit: 5
+            })
+        );
+        assert_eq!(get("/v1/routes/a%2Fb%20c"), Ok(Call::GetRoute { key: key("a/b c") }));
+        let put = Call::PutRoute { key: key("acme"), force: true };
+        assert_eq!(call(Http::Put, "/v1/routes/acme", "force=1"), Ok(put));
+        let delete = Call::DeleteRoute { key: key("acme") };
+        assert_eq!(call(Http::Delete, "/v1/routes/acme", ""), Ok(delete));
+        let many = Call::PutRoutes { force: false };
+        assert_eq!(call(Http::Post, "/v1/routes", ""), Ok(many));
+        let long = format!("/v1/routes/{}", "x".repeat(256));
+        let table = [
+            (call(Http::Get, &long, ""), Code::BadValue, Some("key")),
+            (call(Http::Get, "/v1/routes", "upstream=a+b"), Code::BadParameter, Some("upstream")),
+            (call(Http::Get, "/v1/routes", "after="), Code::BadParameter, Some("after")),
+            (call(Http::Delete, "/v1/routes/a", "force=1"), Code::BadParameter, Some("force")),
+            (call(Http::Get, "/v1/routes/a/b", ""), Code::PathNotFound, None),
+        ];
+        for (got, code, field) in table {
+            let problem = got.unwrap_err();
+            assert_eq!((problem.code, problem.field.as_deref()), (code, field));
+        }
+        let held = route(Http::Put, b"/v1/routes/acme", b"", WriteMode::Operate).unwrap_err();
+        assert_eq!(held.code, Code::NotPermitted);
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub(crate) fn share(value: i64) -> Result<u8, FieldError> {
     u8::try_from(value).ok().filter(|n| (1..=100).contains(n)).ok_or(SHARE)
 }
 
-pub(super) fn flag(text: &str) -> Result<bool, FieldError> {
+pub(crate) fn flag(text: &str) -> Result<bool, FieldError> {
     match text {
         "on" => Ok(true),
         "off" => Ok(false),

@@ -96,7 +96,7 @@ impl From<&Problem> for Reply {
             Code::Busy | Code::Moving => Self::new(409, "wait and try again\n"),
             Code::UpstreamNotFound => Self::new(404, NOT_FOUND),
             // A 409 they would send again for ever.
-            Code::NamedByBlock => Self::new(403, &problem.detail),
+            Code::NamedByBlock | Code::NamedByRoutes => Self::new(403, &problem.detail),
             Code::ZoneRequired => {
                 let zones = problem.extra.get("zones").map(ToString::to_string);
                 let zones = zones.unwrap_or_default();

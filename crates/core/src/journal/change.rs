@@ -1,4 +1,4 @@
-//! One change of a record: of an upstream, or of the hosts.
+//! One change of a record: of an upstream, of a route, or of the hosts.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -6,9 +6,11 @@ use std::collections::{HashMap, HashSet};
 use serde::{Deserialize, Serialize};
 
 use crate::host::Hosts;
+use crate::line::route::RouteLine;
 use crate::line::server::ServerLine;
 use crate::line::upstream::{ColdLine, UpstreamLine};
 use crate::name::UpstreamName;
+use crate::route::{Route, RouteKey};
 use crate::server::Server;
 use crate::upstream::Upstream;
 
@@ -23,6 +25,10 @@ pub(crate) enum Change {
     Delete(UpstreamName),
     /// The hosts are as said.
     Hosts(Hosts),
+    /// A route is as said, whatever it was.
+    Route(Box<Route>),
+    /// A route is gone.
+    Unroute(RouteKey),
 }
 
 /// What changed of an upstream that stays.
@@ -72,7 +78,8 @@ impl Parts {
 /// Servers that are looked for without an index.
 const FEW: usize = 8;
 
-/// A change as it is written: one of `set`, `delete`, `hosts`, or `upstream` with its parts.
+/// A change as it is written: one of `set`, `delete`, `hosts`, `route`, `unroute`, or `upstream`
+/// with its parts.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct ChangeLine<'a> {
     #[serde(default, skip_serializing_if = "Option::is_none", borrow)]
@@ -81,6 +88,10 @@ pub(super) struct ChangeLine<'a> {
     delete: Option<UpstreamName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hosts: Option<Cow<'a, Hosts>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    route: Option<RouteLine>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unroute: Option<RouteKey>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     upstream: Option<UpstreamName>,
     #[serde(default, skip_serializing_if = "Option::is_none", borrow)]
@@ -107,6 +118,19 @@ impl<'a> ChangeLine<'a> {
 
     pub(super) fn of_hosts(hosts: &'a Hosts) -> Self {
         Self { hosts: Some(Cow::Borrowed(hosts)), ..Self::default() }
+    }
+
+    /// What makes `after` of `before`; nothing where they are equal.
+    pub(super) fn of_route(before: Option<&Route>, after: Option<&Route>) -> Option<Self> {
+        match (before, after) {
+            (before, Some(after)) if before != Some(after) => {
+                Some(Self { route: Some(RouteLine::of(after)), ..Self::default() })
+            }
+            (Some(before), None) => {
+                Some(Self { unroute: Some(before.key.clone()), ..Self::default() })
+            }
+            _ => None,
+        }
     }
 
     fn set(upstream: &'a Upstream) -> Self {
@@ -138,11 +162,16 @@ impl<'a> ChangeLine<'a> {
 
     /// Reads it, so far that it can be applied.
     pub(super) fn into_change(self) -> Result<Change, String> {
-        Ok(match (self.set, self.delete, self.hosts, self.upstream) {
-            (Some(set), None, None, None) => Change::Set(set.into_upstream()?.0),
-            (None, Some(name), None, None) => Change::Delete(name),
-            (None, None, Some(hosts), None) => Change::Hosts(hosts.into_owned()),
-            (None, None, None, Some(name)) => {
+        let routes = (self.route, self.unroute);
+        Ok(match (self.set, self.delete, self.hosts, self.upstream, routes) {
+            (Some(set), None, None, None, (None, None)) => Change::Set(set.into_upstream()?.0),
+            (None, Some(name), None, None, (None, None)) => Change::Delete(name),
+            (None, None, Some(hosts), None, (None, None)) => Change::Hosts(hosts.into_owned()),
+            (None, None, None, None, (Some(route), None)) => {
+                Change::Route(Box::new(route.into_route()?))
+            }
+            (None, None, None, None, (None, Some(key))) => Change::Unroute(key),
+            (None, None, None, Some(name), (None, None)) => {
                 let servers: Result<Vec<Server>, String> =
                     self.servers.into_iter().map(ServerLine::into_server).collect();
                 let cold = self.cold.map(|cold| cold.into_upstream(name.clone())).transpose()?;

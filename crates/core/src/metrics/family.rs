@@ -1,6 +1,6 @@
 //! The families of metrics: names, help, and where the values come from, in this one place.
 
-use super::sample::{ServerSample, SourceSample, UpstreamSample, ZoneSample};
+use super::sample::{ServerSample, SourceSample, StoreSample, UpstreamSample, ZoneSample};
 
 /// What kind of metric a family is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,10 @@ pub(super) enum Of {
     Zone(fn(&ZoneSample) -> Option<Value>),
     Source(fn(&SourceSample) -> Option<Value>),
     Bytes,
+    Lookups,
+    Store(fn(&StoreSample) -> Value),
+    Failures,
+    Cached(fn((u64, u64)) -> u64),
     Build,
 }
 
@@ -75,7 +79,8 @@ impl Family {
             }
             Of::Upstream(_) | Of::Times => &["zone", "upstream"],
             Of::Source(_) => &["zone", "source"],
-            Of::Zone(_) | Of::Bytes => &["zone"],
+            Of::Zone(_) | Of::Bytes | Of::Lookups => &["zone"],
+            Of::Store(_) | Of::Failures | Of::Cached(_) => &["store"],
             Of::Build => &[],
         };
         [of, self.labels].concat()
@@ -155,6 +160,38 @@ pub static FAMILIES: &[Family] = &[
         "Probes that began later than their interval says.",
         Of::Zone(|zone| Some(Value::Int(zone.checks_late))),
     ),
+    gauge("peerage_routes", "Routes in the zone.", Of::Zone(|zone| Some(Value::Int(zone.routes)))),
+    counter("peerage_route_lookups", "Look-ups of keys by what they came to.", Of::Lookups)
+        .labels(&["status"]),
+    gauge(
+        "peerage_store_up",
+        "1 where the store of routes is asked, 0 while it is known not to answer.",
+        Of::Store(|store| Value::Int(store.up.into())),
+    ),
+    gauge(
+        "peerage_store_tracked",
+        "1 where what changes in the store is heard.",
+        Of::Store(|store| Value::Int(store.tracked.into())),
+    ),
+    counter(
+        "peerage_store_questions",
+        "Questions to the store.",
+        Of::Store(|store| Value::Int(store.questions)),
+    ),
+    counter("peerage_store_failures", "Questions without an answer, by reason.", Of::Failures)
+        .labels(&["reason"]),
+    gauge(
+        "peerage_store_cached",
+        "What is cached of the store, by kind; absent are keys that it does not have.",
+        Of::Cached(|(there, _)| there),
+    )
+    .labels(&["kind"]),
+    counter(
+        "peerage_store_evicted",
+        "What was cached and made room for others, by kind.",
+        Of::Cached(|(_, evicted)| evicted),
+    )
+    .labels(&["kind"]),
     gauge(
         "peerage_source_up",
         "1 where the last read of the source was answered, 0 where it is stale.",

@@ -2,9 +2,10 @@
 
 use super::accept::Format;
 use super::family::{FAMILIES, Family, Of, Value};
-use super::sample::{Build, ProbeCount, Shown, UpstreamSample, ZoneSample};
+use super::sample::{Build, ProbeCount, STORED, Shown, StoreSample, UpstreamSample, ZoneSample};
 use super::text::{self, Line};
 use crate::counters::BUCKETS_MS;
+use crate::route::decide;
 use crate::state::State;
 
 /// A page that is being written.
@@ -13,6 +14,7 @@ pub struct Page {
     servers: bool,
     build: Build,
     zones: Vec<ZoneSample>,
+    stores: Vec<StoreSample>,
     at: Place,
 }
 
@@ -29,9 +31,15 @@ struct Place {
 }
 
 impl Page {
-    /// A page of these zones, with families about servers or without.
-    pub fn new(format: Format, servers: bool, build: Build, zones: Vec<ZoneSample>) -> Self {
-        Self { format, servers, build, zones, at: Place::default() }
+    /// A page of these zones and stores, with families about servers or without.
+    pub fn new(
+        format: Format,
+        servers: bool,
+        build: Build,
+        zones: Vec<ZoneSample>,
+        stores: Vec<StoreSample>,
+    ) -> Self {
+        Self { format, servers, build, zones, stores, at: Place::default() }
     }
 
     /// Appends the next piece, of a few KB; false where it was the last.
@@ -74,6 +82,10 @@ impl Page {
             let Build { version, build, nginx } = self.build;
             let line = Line::new(out, family.name, "_info").label("version", version);
             line.label("build", build).label("nginx", nginx).value(Value::Int(1));
+            return false;
+        }
+        if let Of::Store(_) | Of::Failures | Of::Cached(_) = family.of {
+            self.stores.iter().for_each(|store| of_store(out, family, store));
             return false;
         }
         let Some(zone) = self.zones.get(self.at.zone) else { return false };
@@ -132,9 +144,35 @@ fn of_zone(out: &mut Vec<u8>, family: &Family, zone: &ZoneSample) -> bool {
                 line.label("kind", kind).value(Value::Int(bytes));
             }
         }
+        Of::Lookups => {
+            for (shown, count) in decide::Shown::ALL.iter().zip(zone.lookups.iter().flatten()) {
+                let line = line(out, family).label("zone", &zone.zone);
+                line.label("status", shown.as_str()).value(Value::Int(*count));
+            }
+        }
         _ => return false,
     }
     true
+}
+
+/// The samples of a store.
+fn of_store(out: &mut Vec<u8>, family: &Family, store: &StoreSample) {
+    match family.of {
+        Of::Store(read) => line(out, family).label("store", &store.store).value(read(store)),
+        Of::Failures => {
+            for (why, count) in decide::Down::ALL.iter().zip(store.failures) {
+                let line = line(out, family).label("store", &store.store);
+                line.label("reason", why.as_str()).value(Value::Int(count));
+            }
+        }
+        Of::Cached(read) => {
+            for (kind, counts) in STORED.iter().zip(store.cached) {
+                let line = line(out, family).label("store", &store.store);
+                line.label("kind", kind).value(Value::Int(read(counts)));
+            }
+        }
+        _ => {}
+    }
 }
 
 /// The samples of an upstream itself; false where the family has none.
@@ -182,7 +220,8 @@ fn of_server(out: &mut Vec<u8>, family: &Family, labels: &[u8], shown: &Shown<'_
                 line(out, family).labels(labels).label("result", result).value(Value::Int(count));
             }
         }
-        Of::Upstream(_) | Of::Times | Of::Zone(_) | Of::Source(_) | Of::Bytes | Of::Build => {}
+        Of::Upstream(_) | Of::Times | Of::Zone(_) | Of::Source(_) | Of::Bytes => {}
+        Of::Lookups | Of::Store(_) | Of::Failures | Of::Cached(_) | Of::Build => {}
     }
 }
 

@@ -1,6 +1,7 @@
 //! What was gathered of a zone at one scrape, to be said family by family.
 
 use crate::counters::BUCKETS_MS;
+use crate::route::decide;
 use crate::state::State;
 
 /// What runs.
@@ -27,6 +28,10 @@ pub struct ZoneSample {
     pub no_room: u64,
     /// Probes that began late.
     pub checks_late: u64,
+    /// Its routes.
+    pub routes: u64,
+    /// Look-ups of keys, by what they came to; `None` where no request is routed by the zone.
+    pub lookups: Option<[u64; decide::Shown::ALL.len()]>,
     /// The state file, where this nginx writes one.
     pub state: Option<StateFile>,
     /// Sources of its servers.
@@ -47,6 +52,26 @@ pub struct SourceSample {
     /// Servers that are kept though it names them no longer.
     pub held: u32,
 }
+
+/// A store of routes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoreSample {
+    /// Its name.
+    pub store: String,
+    /// It is asked: the last questions were answered.
+    pub up: bool,
+    /// What changes in it is heard.
+    pub tracked: bool,
+    /// Questions asked.
+    pub questions: u64,
+    /// Those without an answer, in the order of [`decide::Down::ALL`].
+    pub failures: [u64; decide::Down::ALL.len()],
+    /// What is cached, by [`STORED`]: how much there is, and how much had to go for others.
+    pub cached: [(u64, u64); STORED.len()],
+}
+
+/// What is cached of a store.
+pub const STORED: [&str; 3] = ["tenant", "app", "absent"];
 
 /// How it goes with the state file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

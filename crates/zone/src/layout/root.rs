@@ -113,9 +113,25 @@ words! {
     CHECKS_LATE
     /// The first board of a source. Under the lock; its store publishes.
     SOURCES
+    /// The table of routes in force, see `routes::Buckets`; 0 = there is no route.
+    ROUTES
+    /// The table that is being filled to be the next; 0 = none. Under the lock.
+    ROUTES_NEXT
+    /// Buckets of the table in force whose records the next one has. Under the lock.
+    ROUTES_MOVED
+    /// Routes, and apps that they name. Under the lock.
+    ROUTES_COUNT
+    /// Granules of routes, apps and tables. Under the lock.
+    ROUTES_GRANULES
+    /// What keys are hashed by. Written when the zone is made.
+    ROUTES_SEED
+    /// No route ends before this time (unix ms). Lowered by writers, raised by the round.
+    ROUTES_END
 }
 
 /// Who probes each part of the peers: pid, and above it until when that holds, see `shards`.
 pub(crate) const SHARDS: usize = 64;
 /// Who else would like to: a pid each.
 pub(crate) const CALLERS: usize = SHARDS + peerage_core::check::schedule::SHARDS as usize;
+/// Look-ups of keys, by what they came to: in a cache line that holds nothing else.
+pub(crate) const LOOKUPS: usize = CALLERS + peerage_core::check::schedule::SHARDS as usize;

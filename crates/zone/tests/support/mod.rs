@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub(crate) mod file;
+pub(crate) mod routes;
 
 use std::net::IpAddr;
 

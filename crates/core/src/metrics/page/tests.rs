@@ -1,7 +1,7 @@
 //! Pages whole, and in pieces.
 
 use super::*;
-use crate::metrics::{ProbeCount, ServerSample, SourceSample, StateFile};
+use crate::metrics::{ProbeCount, ServerSample, SourceSample, StateFile, StoreSample};
 
 const BUILD: Build = Build { version: "0.1.0", build: "abc", nginx: "1.22.1" };
 
@@ -46,6 +46,8 @@ fn zone(name: &str, upstreams: usize, servers: usize) -> ZoneSample {
         bytes: [("total", 5), ("used", 4), ("free", 3), ("reserved", 2), ("largest", 1)],
         no_room: 3,
         checks_late: 2,
+        routes: 9,
+        lookups: Some([5, 0, 0, 3, 0, 2, 0, 0]),
         state: Some(StateFile { lag_ms: 1_500, errors: 6 }),
         sources: (0..upstreams).map(source).collect(),
         upstreams: (0..upstreams).map(upstream).collect(),
@@ -53,7 +55,15 @@ fn zone(name: &str, upstreams: usize, servers: usize) -> ZoneSample {
 }
 
 fn page(format: Format, servers: bool, zones: Vec<ZoneSample>) -> String {
-    let mut page = Page::new(format, servers, BUILD, zones);
+    let store = StoreSample {
+        store: "routes".to_owned(),
+        up: true,
+        questions: 7,
+        failures: std::array::from_fn(|i| i as u64),
+        cached: [(5, 1), (4, 0), (3, 2)],
+        ..StoreSample::default()
+    };
+    let mut page = Page::new(format, servers, BUILD, zones, vec![store]);
     let mut out = Vec::new();
     let mut before = 0;
     while page.piece(&mut out) {

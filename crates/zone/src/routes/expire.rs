@@ -1,0 +1,69 @@
+//! Routes that were given a time.
+
+use std::sync::atomic::Ordering::SeqCst;
+
+use peerage_core::change::Actor;
+use peerage_core::route::RouteKey;
+use peerage_core::route::change::RouteChange;
+use peerage_core::server::Origin;
+use peerage_core::upstream::Defaults;
+
+use super::{ROUTES_AT_ONCE, RouteAttempt, RouteChecks, RouteCursor, RouteOp};
+use crate::change::Env;
+use crate::choice::Clock;
+use crate::layout::root;
+use crate::worker::Worker;
+
+/// Buckets looked at inside one read section.
+const STEP: usize = 1024;
+
+impl Worker {
+    /// Removes routes whose time is over; how many. Costs one comparison while none is.
+    pub(crate) fn expire_routes(&self, clock: &Clock) -> usize {
+        let end = self.zone().root(root::ROUTES_END);
+        if end.load(SeqCst) > clock.msec {
+            return 0;
+        }
+        // Whoever looks at all routes says anew when to look again; writers meanwhile lower it.
+        end.store(u64::MAX, SeqCst);
+        let mut due: Vec<RouteKey> = Vec::new();
+        let mut cursor = RouteCursor::default();
+        while self.step_routes(
+            &mut cursor,
+            STEP,
+            |_| (),
+            |node, ()| {
+                let route = if node.has_end() { self.zone().load_route(node) } else { None };
+                match route.as_ref().and_then(|route| route.until) {
+                    Some(until) if until <= clock.msec => due.extend(route.map(|route| route.key)),
+                    Some(until) => {
+                        end.fetch_min(until, SeqCst);
+                    }
+                    None => {}
+                }
+            },
+        ) {}
+        let env = Env {
+            clock,
+            actor: Actor::new("ttl", ""),
+            origin: Origin::Api,
+            named: &|_| true,
+            keyed: Defaults::default(),
+            resolves: false,
+        };
+        let mut ended = 0;
+        for keys in due.chunks(ROUTES_AT_ONCE) {
+            let change = RouteChange::Expire { now: clock.msec };
+            let op = |key: &RouteKey| RouteOp { key: key.clone(), change: change.clone() };
+            let ops: Vec<RouteOp> = keys.iter().map(op).collect();
+            match self.put_routes(&ops, &env, &RouteChecks::NONE) {
+                RouteAttempt::Done(_) => ended += keys.len(),
+                _ => {
+                    // Again at the next call.
+                    end.fetch_min(clock.msec, SeqCst);
+                }
+            }
+        }
+        ended
+    }
+}

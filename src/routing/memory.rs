@@ -1,0 +1,81 @@
+//! The memory of what a store said, in the master: laid out, or found again; and filled from the
+//! store's file.
+
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+
+use peerage_core::route::saved::Reader;
+use peerage_zone::cache::{Cache, Put, Who};
+
+use super::clock;
+
+use crate::conf::Store;
+use crate::ffi::cycle::Cycle;
+use crate::ffi::process;
+use crate::ffi::shm::Memory;
+use crate::log::{Level, Log};
+use crate::worker::state;
+use crate::zone::BUILD;
+
+/// Called in the master while it makes a configuration's memory.
+pub(crate) fn open(store: &Store, memory: Option<Memory>, log: Log<'_>) -> Result<(), ()> {
+    let name = store.name();
+    let cache = memory.and_then(|memory| {
+        store.set_fresh(memory.fresh);
+        if memory.fresh {
+            Cache::format(memory.region, BUILD, seeds()).ok()
+        } else {
+            Cache::attach(memory.region, BUILD)
+        }
+    });
+    let Some(cache) = cache else {
+        let text = format_args!("cannot use the cache of redis \"{name}\": it is of another build");
+        log.write(Level::Emerg, 0, text);
+        return Err(());
+    };
+    store.set_cache(cache);
+    Ok(())
+}
+
+/// Called in the master once the configuration is accepted: what the file has is stale.
+pub(crate) fn load(store: &Store, cycle: Cycle<'_>) {
+    let (Some(path), Some(cache)) = (store.conf().state.as_deref(), store.cache()) else { return };
+    if !store.is_fresh() {
+        return;
+    }
+    let log = cycle.log();
+    let bytes = match state::read_whole(Path::new(path)) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => {
+            state::prepare(Path::new(path), cycle.user(), log);
+            return;
+        }
+        Err(error) => {
+            let errno = error.raw_os_error().unwrap_or(0);
+            let text =
+                format_args!("state file \"{path}\" of redis \"{}\" cannot be read", store.name());
+            log.write(Level::Crit, errno, text);
+            return;
+        }
+    };
+    let who = Who { pid: process::pid(), alive: &|pid| process::alive(pid, 0) };
+    let (now, shift) = (clock::now(), -clock::to_unix());
+    let mut reader = Reader::new(&bytes);
+    let mut loaded = 0_usize;
+    for saved in reader.by_ref() {
+        loaded += usize::from(cache.load(&saved.shifted(shift), now, &who) == Put::Stored);
+    }
+    let (name, skipped) = (store.name(), reader.skipped());
+    let text = format_args!("redis \"{name}\" has {loaded} answers from its state file");
+    log.write(Level::Notice, 0, text);
+    if skipped != 0 {
+        let text = format_args!(
+            "{skipped} lines of state file \"{path}\" of redis \"{name}\" are damaged"
+        );
+        log.write(Level::Warn, 0, text);
+    }
+}
+
+fn seeds() -> [u64; 2] {
+    [0, 1].map(|i| RandomState::new().hash_one(i))
+}
