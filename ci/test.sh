@@ -60,4 +60,5 @@ step stories stories
 step torture ci/torture.sh 60
 step schema ci/schemathesis.sh
 step clients ci/clients.sh
+step page ci/page.sh
 echo "== all ok, $((SECONDS - begun)) s"

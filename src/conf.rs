@@ -8,6 +8,7 @@ pub(crate) mod block;
 pub(crate) mod check;
 pub(crate) mod consul;
 pub(crate) mod content;
+pub(crate) mod dashboard;
 pub(crate) mod door;
 pub(crate) mod log;
 pub(crate) mod metrics;
@@ -35,6 +36,7 @@ pub(crate) use route::Route;
 pub(crate) use store::Store;
 pub(crate) use zone::Zone;
 
+use crate::dashboard::Dashboard;
 use crate::ffi::conf::{Conf, Location};
 use crate::ffi::file::File;
 use crate::ffi::global::Global;
@@ -210,6 +212,14 @@ impl Loc {
     pub(crate) fn metrics(&self) -> Option<Metrics> {
         match self.content.get()? {
             Content::Metrics(metrics) => Some(*metrics),
+            _ => None,
+        }
+    }
+
+    /// The page for operators that answers here.
+    pub(crate) fn dashboard(&self) -> Option<&Dashboard> {
+        match self.content.get()? {
+            Content::Dashboard(dashboard) => Some(dashboard),
             _ => None,
         }
     }

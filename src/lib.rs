@@ -12,6 +12,7 @@ mod audit;
 mod balancer;
 mod conf;
 mod consul;
+mod dashboard;
 mod duty;
 #[expect(unsafe_code, reason = "the fence: nginx is C")]
 mod ffi;

@@ -601,6 +601,56 @@ fn locations_of_metrics() {
 }
 
 #[test]
+fn locations_of_the_dashboard() {
+    let path = "not like \"/api\" or \"../api\"";
+    let value =
+        |word: &str| format!("invalid value \"{word}\" in \"peerage_dashboard\" directive: {path}");
+    let words =
+        ["api=", "api=api", "api=//evil.test", "api=http://evil.test/api", "api=/a?b", "api=/<b>"];
+    let cases: Vec<(String, String)> = words
+        .iter()
+        .map(|word| (format!("location /d/ {{ peerage_dashboard {word}; }}"), value(word)))
+        .collect();
+    let cases: Vec<(&str, &str)> = cases.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+    refused_in_servers(&cases);
+    refused_in_servers(&[
+        (
+            "location /d/ { peerage_dashboard on; }",
+            "invalid parameter \"on\" in \"peerage_dashboard\" directive",
+        ),
+        (
+            "location /d/ { peerage_dashboard api=/a api=/b; }",
+            "duplicate parameter \"api\" in \"peerage_dashboard\" directive",
+        ),
+        (
+            "location /d/ { peerage_dashboard; peerage_dashboard; }",
+            "\"peerage_dashboard\" directive is duplicate",
+        ),
+        (
+            "location /d/ { peerage_api; peerage_dashboard; }",
+            "\"peerage_dashboard\" directive conflicts with \"peerage_api\"",
+        ),
+        (
+            "location /d/ { peerage_dashboard; peerage_metrics; }",
+            "\"peerage_metrics\" directive conflicts with \"peerage_dashboard\"",
+        ),
+        (
+            "location = /d/ { peerage_dashboard; }",
+            "\"peerage_dashboard\" directive is not allowed in the exact location \"/d/\"",
+        ),
+        (
+            "location ~ ^/d/ { peerage_dashboard; }",
+            "\"peerage_dashboard\" directive is not allowed in the regex location \"^/d/\"",
+        ),
+        (
+            "location @d { peerage_dashboard; }",
+            "\"peerage_dashboard\" directive is not allowed in the named location \"@d\"",
+        ),
+        ("peerage_dashboard;", "\"peerage_dashboard\" directive is not allowed here"),
+    ]);
+}
+
+#[test]
 fn routes() {
     refused_in_servers(&[
         ("peerage_route;", "invalid number of arguments in \"peerage_route\" directive"),

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use super::{Api, Door, Metrics, Zone, words};
+use crate::dashboard::Dashboard;
 use crate::ffi::conf::{Location, Refused};
 
 /// A directive's content handler, with what it says.
@@ -14,6 +15,8 @@ pub(crate) enum Content {
     Door(Rc<Door>),
     /// The page of metrics.
     Metrics(Metrics),
+    /// The page for operators.
+    Dashboard(Rc<Dashboard>),
 }
 
 impl Content {
@@ -22,6 +25,7 @@ impl Content {
             Self::Api(_) => super::api::DIRECTIVE,
             Self::Door(door) => door.directive(),
             Self::Metrics(_) => super::metrics::DIRECTIVE,
+            Self::Dashboard(_) => super::dashboard::DIRECTIVE,
         }
     }
 
@@ -30,7 +34,7 @@ impl Content {
         match self {
             Self::Api(api) => api.zone(),
             Self::Door(door) => door.zone(),
-            Self::Metrics(_) => None,
+            Self::Metrics(_) | Self::Dashboard(_) => None,
         }
     }
 }

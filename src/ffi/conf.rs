@@ -23,7 +23,7 @@ use super::log::printable;
 use super::module::ngx_http_peerage_module;
 use super::request::Request;
 use super::resolve::Resolver;
-use super::{admin, bits, fence, metrics};
+use super::{admin, bits, dashboard, fence, metrics};
 use crate::conf::{Content, Loc, Main, Srv};
 
 /// Why a directive is refused: the text of the `[emerg]` line, or nothing when nginx said it.
@@ -350,6 +350,12 @@ impl Location<'_> {
         false
     }
 
+    /// `location = name`.
+    pub(crate) fn is_exact(&self) -> bool {
+        // SAFETY: as in `name`.
+        unsafe { self.clcf.as_ref() }.exact_match() != 0
+    }
+
     /// The body of a `limit_except`.
     pub(crate) fn is_limit_except(&self) -> bool {
         // SAFETY: as in `name`.
@@ -368,9 +374,17 @@ impl Location<'_> {
             Content::Api(_) => admin::handler,
             Content::Door(_) => admin::door,
             Content::Metrics(_) => metrics::handler,
+            Content::Dashboard(_) => dashboard::handler,
         };
         // SAFETY: only the thread that reads the configuration touches it.
         unsafe { (*self.clcf.as_ptr()).handler = Some(handler) };
+    }
+
+    /// Has nginx lead from the name without its last slash to the location, as it does for those
+    /// that are proxied.
+    pub(crate) fn redirect_to_slash(&self) {
+        // SAFETY: as in `serve`.
+        unsafe { (*self.clcf.as_ptr()).set_auto_redirect(1) };
     }
 }
 

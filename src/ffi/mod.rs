@@ -13,6 +13,7 @@ pub(crate) mod conf;
 mod connect;
 pub(crate) mod connections;
 pub(crate) mod cycle;
+mod dashboard;
 pub(crate) mod destination;
 #[cfg(any(feature = "panic", feature = "points"))]
 pub(crate) mod faults;

@@ -65,7 +65,7 @@ static CONTEXT: Table<ngx_http_module_t> = Table(UnsafeCell::new(ngx_http_module
     merge_loc_conf: Some(merge_loc_conf),
 }));
 
-static COMMANDS: Table<[ngx_command_t; 18]> = Table(UnsafeCell::new([
+static COMMANDS: Table<[ngx_command_t; 19]> = Table(UnsafeCell::new([
     command(c"peerage_zone", NGX_HTTP_MAIN_CONF | NGX_CONF_2MORE, zone, NGX_HTTP_MAIN_CONF_OFFSET),
     command(c"peerage", NGX_HTTP_UPS_CONF | NGX_CONF_1MORE, peerage, NGX_HTTP_SRV_CONF_OFFSET),
     command(
@@ -133,6 +133,12 @@ static COMMANDS: Table<[ngx_command_t; 18]> = Table(UnsafeCell::new([
         metrics,
         NGX_HTTP_LOC_CONF_OFFSET,
     ),
+    command(
+        c"peerage_dashboard",
+        NGX_HTTP_LOC_CONF | NGX_CONF_ANY,
+        dashboard,
+        NGX_HTTP_LOC_CONF_OFFSET,
+    ),
     ngx_command_t::empty(),
 ]));
 
@@ -186,6 +192,7 @@ directive!(api, crate::conf::api::set);
 directive!(dyups, crate::conf::door::dyups);
 directive!(update, crate::conf::door::update);
 directive!(metrics, crate::conf::metrics::set);
+directive!(dashboard, crate::conf::dashboard::set);
 
 callback! {
     fn preconfiguration(cf: *mut ngx_conf_t) -> ngx_int_t, or ERROR;
