@@ -10,6 +10,7 @@ export PEERAGE_LONG=1 PEERAGE_PACKAGES="valgrind python3 python3-venv g++ strace
 . ci/prepare.sh
 ci/build.sh --faults
 ci/promtool.sh --tools
+ci/examples.sh
 PEERAGE_CONSUL=$(ci/consul.sh | tail -n 1) && export PEERAGE_CONSUL || unset PEERAGE_CONSUL
 
 stories=("$@")

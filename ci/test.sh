@@ -43,6 +43,7 @@ formatted() {
 
 step format formatted
 step lint ci/lint.sh
+step supply ci/supply.sh
 step build ci/build.sh --faults
 step symbols ci/lint.sh --symbols "$target/release/libpeerage.so"
 step clippy cargo clippy --workspace --all-targets -- -D warnings
@@ -56,6 +57,7 @@ step loom env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \
     cargo test -p peerage-shm --test loom --release
 step fork cargo test -p peerage-shm --features points --test fork
 step promtool ci/promtool.sh
+step examples ci/examples.sh
 step stories stories
 step torture ci/torture.sh 60
 step schema ci/schemathesis.sh

@@ -118,6 +118,41 @@ fn the_error_codes_of_the_page_are_those_of_the_code() {
 }
 
 #[test]
+fn the_table_of_calls_is_that_of_the_openapi_document() {
+    let document: Value = serde_json::from_str(&read("docs/openapi.json")).unwrap();
+    let mut wanted = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        let names = methods.as_object().unwrap().keys().map(|name| name.to_uppercase());
+        let names = names.filter(|name| METHODS.contains(&name.as_str()));
+        wanted.extend(names.map(|name| format!("{name} {}", path.trim_start_matches('/'))));
+    }
+    let page = read("docs/api.md");
+    let mut shown = BTreeSet::new();
+    for row in between(&page, "\n| request | |", "\n\n").lines() {
+        let cell = row.trim_start_matches("| ").split(" | ").next().unwrap_or_default();
+        let (mut methods, mut path): (Vec<&str>, String) = Default::default();
+        // `PUT` `DELETE v1/a/{b}`, `/c`: the last is a sibling, by the same methods.
+        for word in cell.split('`').skip(1).step_by(2).flat_map(|code| code.split(' ')) {
+            if METHODS.contains(&word) {
+                if !path.is_empty() {
+                    (methods, path) = Default::default();
+                }
+                methods.push(word);
+                continue;
+            }
+            let word = word.split('[').next().unwrap_or_default();
+            path = match word.strip_prefix('/') {
+                Some(last) => format!("{}/{last}", path.rsplit_once('/').unwrap_or_default().0),
+                None => word.to_owned(),
+            };
+            shown.extend(methods.iter().map(|method| format!("{method} {path}")));
+        }
+    }
+    assert!(wanted.len() > 30, "{wanted:?}");
+    assert_eq!(shown, wanted, "left: docs/api.md, right: docs/openapi.json");
+}
+
+#[test]
 fn links_between_the_pages_lead_somewhere() {
     for page in pages() {
         let text = read(&page);
@@ -211,6 +246,8 @@ fn same(shown: &Value, got: &Value, at: &str, whole: &Value) {
     }
 }
 
+const METHODS: [&str; 5] = ["GET", "PUT", "PATCH", "POST", "DELETE"];
+
 /// Members that differ from run to run.
 const VARYING: [&str; 15] = [
     "build",
@@ -296,9 +333,10 @@ fn slug(heading: &str) -> String {
     kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
-/// README, CONTRIBUTING and all of docs/.
+/// README, CONTRIBUTING, that of examples/, and all of docs/.
 fn pages() -> Vec<String> {
-    let mut pages = vec!["README.md".to_string(), "CONTRIBUTING.md".to_string()];
+    let mut pages =
+        ["README.md", "CONTRIBUTING.md", "examples/README.md"].map(str::to_owned).to_vec();
     for entry in fs::read_dir(root().join("docs")).unwrap() {
         let name = entry.unwrap().file_name().to_string_lossy().into_owned();
         if name.ends_with(".md") {
