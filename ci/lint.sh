@@ -63,6 +63,15 @@ depends peerage-core 'peerage-shm|peerage-zone|peerage|nginx-sys|ngx|libc'
 depends peerage-shm 'peerage-core|peerage-zone|peerage|nginx-sys|ngx'
 depends peerage-zone 'peerage|nginx-sys|ngx'
 
+# Of the versions of Rust that crates ask for, the newest is not above that of Cargo.toml.
+ours=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+newest=$(cargo metadata --locked --format-version 1 \
+    --filter-platform "$(rustc -vV | sed -n 's/^host: //p')" |
+    grep -o '"rust_version":"[^"]*"' | cut -d'"' -f4 | sort -Vu | tail -n 1)
+none "a crate needs a newer Rust than rust-version of Cargo.toml, $ours" \
+    "$(printf '%s\n' "$ours.0" "${newest:-unknown}" | sort -V | tail -n 1 | grep -vxF "$ours.0" |
+        grep -vxF "$ours" || true)"
+
 for script in .ci/run ci/*.sh ci/*/*.sh examples/*.sh; do
     bash -n "$script" || bad=1
 done

@@ -2,7 +2,8 @@
 # The cases at full size (hours of load, hundreds of killed workers): what ci/test.sh runs short.
 #
 #   ci/long.sh [STORY ...]     all stories of tests/, then fuzzing, schemathesis, a newer nginx, ASan,
-#                              torture, how soon failures are known; or these
+#                              torture, how soon failures are known, nginx's own build, a fresh
+#                              machine; or these
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -34,4 +35,8 @@ if [ $# = 0 ]; then
         ci/torture.sh 600 "$seed"
     done
     env -u PEERAGE_LONG ci/bench.sh checks
+    for how in static dynamic debian; do
+        env -u PEERAGE_LONG ci/build-nginx.sh "$how"
+    done
+    env -u PEERAGE_LONG ci/fresh.sh
 fi

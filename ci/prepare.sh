@@ -55,7 +55,8 @@ peerage_packages() {
         printf '#!/bin/sh\nexit 101\n' | "${sudo[@]}" tee "$policy" >/dev/null || return
         "${sudo[@]}" chmod 755 "$policy"
     fi
-    local done=0 apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -y)
+    local done=0 apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive
+        apt-get -qq -y -o Dpkg::Use-Pty=0)
     { "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "${missing[@]}"; } \
         </dev/null >&2 || done=$?
     [ -z "$policy" ] || "${sudo[@]}" rm -f "$policy"

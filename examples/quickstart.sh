@@ -6,6 +6,7 @@
 # Installs what is missing, builds the module, starts stock nginx with it and three tiny backends
 # on loopback, then replaces all three backends under load, through the API. Ends with 0 when no
 # request failed, and stops what it started; --keep leaves it running and says how to stop it.
+# PEERAGE_NGINX names another nginx, PEERAGE_MODULE a module that is built already, or "builtin".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -14,7 +15,7 @@ case ${1:-} in
     '') ;;
     --keep) keep=1 ;;
     *)
-        sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
+        sed -n '2,9s/^# \{0,1\}//p' "$0" >&2
         exit 64
         ;;
 esac
@@ -24,8 +25,9 @@ say() { printf '\n== %s\n' "$*"; }
 say "installing what is missing, building the module"
 export PEERAGE_PACKAGES="python3"
 . ci/prepare.sh
-module=$(realpath "$(ci/build.sh)")
-nginx=$(command -v nginx || echo /usr/sbin/nginx)
+module=${PEERAGE_MODULE:-$(ci/build.sh)}
+[ "$module" = builtin ] || module=$(realpath "$module")
+nginx=${PEERAGE_NGINX:-$(command -v nginx || echo /usr/sbin/nginx)}
 
 prefix=$(mktemp -d "${TMPDIR:-/tmp}/peerage-quickstart.XXXXXX")
 
@@ -109,9 +111,10 @@ for n in 1 2 3; do
 done
 
 say "starting $("$nginx" -v 2>&1 | sed 's/.*: //') with the module: port $web, API at $api"
-user=
+user= builtin=()
 [ "$(id -u)" != 0 ] || user='user root;'
-sed -e "s|@MODULE@|$module|; s|@PREFIX@|$prefix|; s|@USER@|$user|; s|@WEB@|$web|; s|@API@|${ports[4]}|" \
+[ "$module" != builtin ] || builtin=(-e '/^load_module/d')
+sed "${builtin[@]}" -e "s|@MODULE@|$module|; s|@PREFIX@|$prefix|; s|@USER@|$user|; s|@WEB@|$web|; s|@API@|${ports[4]}|" \
     -e "s|@B1@|${ports[1]}|; s|@B2@|${ports[2]}|; s|@B3@|${ports[3]}|" \
     examples/quickstart.conf.in >"$prefix/nginx.conf"
 "$nginx" -p "$prefix" -e "$prefix/error.log" -c "$prefix/nginx.conf" </dev/null >>"$prefix/nginx.out" 2>&1 ||

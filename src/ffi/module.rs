@@ -17,19 +17,22 @@ use super::fence;
 use crate::conf::{Loc, Main, Srv};
 use crate::module;
 
-/// nginx finds the module by this table.
+/// nginx finds the module by this table, where nginx's own build has not made one.
+#[cfg(feature = "export-modules")]
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub(crate) static mut ngx_modules: [*mut ngx_module_t; 2] =
     [&raw mut ngx_http_peerage_module, ptr::null_mut()];
 
 /// Its name, as nginx knows it.
+#[cfg(feature = "export-modules")]
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub(crate) static mut ngx_module_names: [*const c_char; 2] =
     [c"ngx_http_peerage_module".as_ptr(), ptr::null()];
 
 /// It stands where nginx puts auxiliary filters: before the copy filter.
+#[cfg(feature = "export-modules")]
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
 pub(crate) static mut ngx_module_order: [*const c_char; 3] =

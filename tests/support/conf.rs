@@ -328,6 +328,12 @@ impl Conf {
     }
 }
 
+/// What has to be loaded of the module under test: nothing where `PEERAGE_MODULE` says "builtin".
+pub(super) fn loaded() -> Option<PathBuf> {
+    let builtin = env::var_os("PEERAGE_MODULE").is_some_and(|module| module == "builtin");
+    (!builtin).then(module)
+}
+
 /// The module under test: `PEERAGE_MODULE`, or what `ci/build.sh` made.
 pub fn module() -> PathBuf {
     built("PEERAGE_MODULE", "release/libpeerage.so")

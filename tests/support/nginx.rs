@@ -36,9 +36,9 @@ pub struct Worker {
 }
 
 impl Nginx {
-    /// An nginx with the module loaded.
+    /// An nginx with the module, loaded or built in.
     pub fn builder() -> Conf {
-        Conf::new(Some(conf::module()))
+        Conf::new(conf::loaded())
     }
 
     /// An nginx with the build that has fault points and panics on demand.
