@@ -46,7 +46,7 @@ export BENCH_OUT=$out PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 if [ "$wanted" = " pictures " ]; then
     exec python3 ci/bench/pictures.py "$out" "$pictures"
 fi
-export PEERAGE_PACKAGES="python3 valgrind"
+export PEERAGE_PACKAGES="python3 valgrind redis-server"
 . ci/prepare.sh
 if [ -z "${PEERAGE_MODULE:-}" ]; then
     PEERAGE_MODULE=$(ci/build.sh)

@@ -404,3 +404,36 @@ fn an_app_of_several_addresses_is_balanced_and_a_dead_one_is_left_out() {
     let (of_a, of_b) = (report.backend("a"), report.backend("b"));
     assert!(of_a > of_b && of_b > 10, "{of_a} {of_b}");
 }
+
+/// Prints how long it takes from Redis's answer until requests go by what was written.
+#[test]
+fn a_write_moves_an_app_or_a_tenant_within_a_moment() {
+    let Scene { nginx, redis, a, b } = started("", "valid=1ms valid_tracked=1h stale=1h");
+    eventually(secs(5), || {
+        told(&nginx, "globex");
+        let_pass(ms(5));
+        told(&nginx, "globex").1 == "orders-v2 FRESH"
+    });
+    redis.set("app:other", &a.addr());
+    let mut conn = Conn::open(nginx.web()).unwrap();
+    let mut until = |backend: &str| {
+        let began = Instant::now();
+        let request = Request::get("/").header("X-Tenant", "globex");
+        eventually(secs(2), || conn.send(&request).unwrap().backend() == backend);
+        began.elapsed()
+    };
+    let mut took = Vec::new();
+    for _ in 0..scale(10, 100) {
+        redis.set("app:orders-v2", &a.addr());
+        took.push(until("a"));
+        redis.set("app:orders-v2", &b.addr());
+        took.push(until("b"));
+        redis.tenant("globex", "other", "active");
+        took.push(until("a"));
+        redis.tenant("globex", "orders-v2", "active");
+        took.push(until("b"));
+    }
+    took.sort();
+    let (median, most) = (took[took.len() / 2], took[took.len() - 1]);
+    println!("{} moves: median {median:?}, longest {most:?}", took.len());
+}

@@ -10,10 +10,12 @@ import sides
 from client import Client
 from figures import save, size, table
 from nginx import MODULE, Nginx, free_port
+from redis import Redis
 
 FEW, MANY = size((1000, 2000), (200, 400))
 LAYOUTS = [" ".join(f"map $uri $unused{i} {{ default 1; }}" for i in range(n)) for n in range(4)]
 UPSTREAMS = size(10000, 300)
+ROUTES = size(100_000, 1_000)
 
 
 def measure(side):
@@ -64,12 +66,20 @@ def main():
         wide.slow = True
         name = f"peerage, by variable, {UPSTREAMS:,} × 20"
         compared += [(wide, wide), (sides.fleet(name, many, UPSTREAMS), wide)]
+        named = next(side for side, _ in compared if side.name == "peerage, name from a variable")
+        redis = Redis()
+        compared += [
+            (sides.routed(f"peerage, a route of the zone, one of {ROUTES:,}", ports, ROUTES), named),
+            (sides.stored("peerage, a tenant in a Redis, cached", ports, redis), named),
+        ]
     rows, counts = [], {}
     for side, base in compared:
         counts[side] = measure(side)
         rows.append({"name": side.name, "instructions": counts[side], "base": base.name,
                      "ratio": counts[side] / counts[base]})
     backend.stop()
+    if MODULE:
+        redis.stop()
     print("instructions per proxied request")
     table(("configuration", "instructions", "ratio", "to"), [
         (row["name"], f"{row['instructions']:,.0f}", f"{row['ratio']:.3f}", row["base"])

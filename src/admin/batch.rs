@@ -306,17 +306,7 @@ pub(super) fn put_routes_in_force(
     ops: &[RouteOp],
     checks: &RouteChecks<'_>,
 ) -> RouteAttempt {
-    let clock = process::clock();
-    let main = conf::main(r);
-    let env = Env {
-        clock: &clock,
-        actor: actor.clone(),
-        origin: Origin::Api,
-        named: &|name| main.names(zone, name.as_str()),
-        keyed: zone::keyed_defaults(zone, main),
-        resolves: main.resolver().is_some(),
-    };
-    worker.put_routes(ops, &env, checks)
+    in_terms(zone, r, actor, |env| worker.put_routes(ops, env, checks))
 }
 
 /// Tries once to put steps in force.
@@ -328,17 +318,26 @@ pub(super) fn put_in_force(
     ops: &[Op],
     checks: &Checks<'_>,
 ) -> BatchAttempt {
+    in_terms(zone, r, actor, |env| worker.batch(ops, env, checks))
+}
+
+/// Tries something in the terms of the configuration.
+fn in_terms<T>(
+    zone: &Zone,
+    r: Request<'_>,
+    actor: &Actor,
+    attempt: impl FnOnce(&Env<'_>) -> T,
+) -> T {
     let clock = process::clock();
     let main = conf::main(r);
-    let env = Env {
+    attempt(&Env {
         clock: &clock,
         actor: actor.clone(),
         origin: Origin::Api,
         named: &|name| main.names(zone, name.as_str()),
         keyed: zone::keyed_defaults(zone, main),
         resolves: main.resolver().is_some(),
-    };
-    worker.batch(ops, &env, checks)
+    })
 }
 
 /// What a batch changes, hosts first.
