@@ -16,7 +16,6 @@ mod tracking;
 use std::rc::Rc;
 
 use peerage_core::route::decide::{MISSED, Place, Shown, Verdict, of_zone};
-use peerage_core::route::is_key;
 use peerage_zone::{AppName, Worker};
 
 pub(crate) use self::desk::{Desk, begin, end, give_up, has_stores, look};
@@ -80,8 +79,8 @@ pub(crate) fn look_up(route: &Route, key: &[u8], app: &mut AppName) -> Looked {
     if let Some(store) = route.store() {
         return store::look_up(route, store, worker, key, app);
     }
-    let routed = if is_key(key) { worker.route_to(key, app) } else { None };
-    let (status, len) = routed.map_or((None, 0), |(status, len)| (Some(status), len));
+    let (status, len) =
+        worker.route_to(key, app).map_or((None, 0), |(status, len)| (Some(status), len));
     // A zone that has all routes always decides.
     let verdict = of_zone(status.as_ref(), Place::Alone, &route.conf.answers).unwrap_or(MISSED);
     let found = Found::of(verdict);

@@ -25,6 +25,7 @@ use super::request::Request;
 use super::resolve::Resolver;
 use super::{admin, bits, dashboard, fence, metrics};
 use crate::conf::{Content, Loc, Main, Srv};
+use crate::variables::Variable;
 
 /// Why a directive is refused: the text of the `[emerg]` line, or nothing when nginx said it.
 #[derive(Debug)]
@@ -274,12 +275,23 @@ pub(crate) struct Complex {
     value: NonNull<ngx_http_complex_value_t>,
     /// The variable that is all there is.
     variable: Option<ngx_uint_t>,
+    /// That is `$peerage_route`.
+    is_route: bool,
 }
 
 impl Complex {
     fn new(value: NonNull<ngx_http_complex_value_t>) -> Self {
         let variable = Self::variable(value);
-        Self { value, variable }
+        // SAFETY: just compiled, with its text.
+        let text = unsafe { bytes(&value.as_ref().value) };
+        let route = Variable::Route.name().as_bytes();
+        let is_route = text.split_first().is_some_and(|(_, name)| name.eq_ignore_ascii_case(route));
+        Self { value, variable, is_route: variable.is_some() && is_route }
+    }
+
+    /// Whether it is `$peerage_route` and no more.
+    pub(super) const fn is_route(&self) -> bool {
+        self.is_route
     }
 
     /// The index of the variable that is all there is, as in `name=$service`.

@@ -165,11 +165,39 @@ callback! {
 
             if let Name::Keyed(value, glob) = &block.name {
                 (*pc).get = Some(get_named);
+                if value.is_route() && glob.is_none() && name_by_route(r, peer) {
+                    return OK;
+                }
                 return name_it(r, peer, value, glob.as_ref());
             }
         }
         OK
     }
+}
+
+/// Names what the request's route leads to, as `$peerage_route` would; false where it leads nowhere.
+/// The name of an app is one, in lower case: who looked it up has seen to that.
+///
+/// # Safety
+///
+/// - `r` lives, and `peer` is what `init` has made of it
+#[inline]
+unsafe fn name_by_route(r: *mut ngx_http_request_t, peer: *mut Peer) -> bool {
+    // SAFETY: the caller's request and Peer, which nobody else refers to now. What a request keeps
+    // of its look-up stays as long as its pool, and nobody writes to the name.
+    unsafe {
+        let Some(routed) = routed::of(Request::from_raw(r)) else { return false };
+        let app = routed.app();
+        if app.is_empty() {
+            return false;
+        }
+        (*peer).name = ngx_str_t { len: app.len(), data: app.as_ptr().cast_mut() };
+        if let Some(apps) = routed.found.apps {
+            (*peer).worker = Some(apps);
+            (*peer).elsewhere = Some(apps);
+        }
+    }
+    true
 }
 
 /// Asks the request which upstream it is for.

@@ -68,9 +68,14 @@ struct Waiting {
     timer: Cell<Option<Timer>>,
 }
 
-static SPARE: Global<Spare<Routed>> = Global::new(Spare::new());
-/// How many requests wait.
-static WAIT: Global<Cell<usize>> = Global::new(Cell::new(0));
+/// What look-ups share.
+struct Here {
+    spare: Spare<Routed>,
+    /// How many requests wait.
+    wait: Cell<usize>,
+}
+
+static HERE: Global<Here> = Global::new(Here { spare: Spare::new(), wait: Cell::new(0) });
 
 /// Has nginx call the handler, in a configuration that routes.
 pub(crate) fn install(cf: &Conf<'_>) -> Result<(), ()> {
@@ -107,20 +112,22 @@ callback! {
 fn look_up(r: Request<'_>, route: &Rc<Route>) -> ngx_int_t {
     #[cfg(feature = "panic")]
     super::faults::panic_on_demand(r, "route");
-    if WAIT.get().get() != 0
+    let here = HERE.get();
+    if here.wait.get() != 0
         && let Some(known) = go_on(r, route)
     {
         return known.map_or(AGAIN, |found| answer(r, route, &found));
     }
-    // SAFETY: a living request.
-    let internal = unsafe { bits::is_internal(r.as_ptr()) };
+    // SAFETY: a living request. Its pool has nothing to clean up, mostly: then it was not looked up.
+    let internal =
+        unsafe { !(*(*r.as_ptr()).pool).cleanup.is_null() && bits::is_internal(r.as_ptr()) };
     if internal && of(r).is_some_and(|last| last.found.code.is_some() && last.is_of(route)) {
         return DECLINED;
     }
     let Some(key) = route.key.evaluate(r.as_ptr()) else { return FAILED };
     // SAFETY: the value is of the request, of its pool, or of the configuration.
     let key = unsafe { conf::bytes(&key) };
-    match keep(r, route, |app| routing::look_up(route, key, app)) {
+    match keep(here, r, route, |app| routing::look_up(route, key, app)) {
         None => FAILED,
         Some(Looked::Found(found, _)) => answer(r, route, &found),
         Some(Looked::Ask) => wait(r, route, key),
@@ -147,6 +154,7 @@ fn answer(r: Request<'_>, route: &Rc<Route>, found: &Found) -> ngx_int_t {
 }
 
 /// Has a request wait until its key has been looked up.
+#[cold]
 fn wait(r: Request<'_>, route: &Rc<Route>, key: &[u8]) -> ngx_int_t {
     let raw = r.as_ptr();
     // SAFETY: a living request and its connection; as nginx's limit_req does. That of a subrequest
@@ -190,12 +198,13 @@ fn wait(r: Request<'_>, route: &Rc<Route>, key: &[u8]) -> ngx_int_t {
     waiting.asked.set(Some(asked));
     // SAFETY: the request's, which lives; nobody else refers to it now.
     unsafe { (*routed.as_ptr()).waiting = Some(waiting) };
-    WAIT.get().update(|n| n + 1);
+    HERE.get().wait.update(|n| n + 1);
     AGAIN
 }
 
 /// Goes on with a request that waited. `None`: it did not wait, not here; `Some(None)`: it still
 /// does.
+#[cold]
 fn go_on(r: Request<'_>, route: &Rc<Route>) -> Option<Option<Found>> {
     let routed = mine(r)?;
     // SAFETY: the request's, which lives; nobody else refers to it now.
@@ -206,7 +215,7 @@ fn go_on(r: Request<'_>, route: &Rc<Route>) -> Option<Option<Found>> {
     let known = routed.waiting.as_ref()?.found.take();
     let Some((found, app)) = known else { return Some(None) };
     routed.waiting = None;
-    WAIT.get().update(|n| n - 1);
+    HERE.get().wait.update(|n| n - 1);
     routed.len = app.len().min(size_of::<AppName>());
     routed.name.as_flattened_mut()[..routed.len].copy_from_slice(&app[..routed.len]);
     routed.found = found;
@@ -252,11 +261,12 @@ fn awaits(r: Request<'_>, route: &Rc<Route>) -> bool {
 /// Looks up, and keeps with the request what is found.
 #[inline]
 fn keep(
+    here: &Here,
     r: Request<'_>,
     route: &Rc<Route>,
     look_up: impl FnOnce(&mut AppName) -> Looked,
 ) -> Option<Looked> {
-    let routed = SPARE.get().take()?.as_ptr();
+    let routed = here.spare.take()?.as_ptr();
     // SAFETY: memory for a Routed that nobody refers to, zeros or what was there: any bytes are a
     // name. Each other field is written before a reference to the whole is made. It stays until the
     // cleanup of the request's pool.
@@ -323,8 +333,9 @@ type Cleaned = unsafe extern "C" fn(*mut std::ffi::c_void);
 unsafe extern "C" fn cleaned(data: *mut std::ffi::c_void) {
     // SAFETY: `keep` registered this with its memory, which nobody refers to any more.
     let waiting = unsafe { (*data.cast::<Routed>()).waiting.take() };
+    let here = HERE.get();
     if let Some(waiting) = waiting {
-        WAIT.get().update(|n| n - 1);
+        here.wait.update(|n| n - 1);
         // Both hold on to what they are dropped from.
         fence::guard("cleanup of a request", (), || {
             drop((waiting.asked.take(), waiting.timer.take()));
@@ -332,7 +343,7 @@ unsafe extern "C" fn cleaned(data: *mut std::ffi::c_void) {
     }
     // SAFETY: nobody writes to it from now on; nginx reads on in it which cleanup comes next,
     // before a request begins.
-    unsafe { SPARE.get().give(NonNull::new_unchecked(data.cast::<Routed>())) };
+    unsafe { here.spare.give(NonNull::new_unchecked(data.cast::<Routed>())) };
 }
 
 /// Known again by its address.

@@ -5,12 +5,13 @@
 
 use std::rc::Rc;
 
+use peerage_core::name::has_upper;
 use peerage_core::route::decide::{
     self, Cached, Changed, From, Holds, Look, MISSED, Place, Shown, Table, Verdict, of_zone,
 };
 use peerage_core::route::{Status, is_key};
 use peerage_zone::cache::{Cache, Kind};
-use peerage_zone::{AppName, Worker};
+use peerage_zone::{AppName, Sought, Worker};
 
 use super::desk::Desk;
 use super::flights::Got;
@@ -31,9 +32,6 @@ pub(super) fn look_up(
         worker.zone().looked_up(found.shown);
         Looked::Found(found, len)
     };
-    if !is_key(key) {
-        return known(Found::of(MISSED), 0);
-    }
     let Some(cache) = store.cache() else { return Looked::Found(Found::busy(), 0) };
     let (verdict, len) = match worker.route_to(key, app) {
         Some((status, len)) => match of_zone(Some(&status), Place::Over, answers) {
@@ -42,7 +40,9 @@ pub(super) fn look_up(
         },
         None => match fresh(route, cache, key, app) {
             Some(fresh) => fresh,
-            None => return Looked::Ask,
+            None if is_key(key) => return Looked::Ask,
+            // Neither the zone nor the cache has what is no key.
+            None => (MISSED, 0),
         },
     };
     if let Verdict::Refuse(..) = verdict {
@@ -58,15 +58,16 @@ pub(super) fn look_up(
 #[inline]
 fn fresh(route: &Route, cache: &Cache, key: &[u8], app: &mut AppName) -> Option<(Verdict, usize)> {
     let now = clock::now();
-    let Some(seen) = cache.tenant(key, now, app) else {
+    let seen = cache.tenant(key, now, app);
+    let Some(seen) = &seen else {
         return absent(route, cache, key, now).map(|verdict| (verdict, 0));
     };
     if !is_fresh(route, cache, key, now, (seen.at, seen.changed, seen.tracked)) {
         return None;
     }
-    Some(match seen.status {
+    Some(match &seen.status {
         Status::Active => (Verdict::Pass(Shown::Fresh, From::Cache), seen.app_len),
-        ref status => (Verdict::Refuse(Shown::Suspended, route.conf.answers.code(status)), 0),
+        status => (Verdict::Refuse(Shown::Suspended, route.conf.answers.code(status)), 0),
     })
 }
 
@@ -90,13 +91,15 @@ fn place(
     app: &mut AppName,
     len: usize,
 ) -> Option<Option<&'static Worker>> {
+    let folds = app.get(..len.div_ceil(8))?.iter().any(has_upper);
     let name = app.as_flattened_mut().get_mut(..len)?;
     let mut given = None;
-    if name.iter().any(u8::is_ascii_uppercase) {
+    if folds {
         given = Some(name.to_vec());
         name.make_ascii_lowercase();
     }
-    if worker.is_upstream(name) {
+    let sought = Sought::new(name);
+    if worker.has_sought(&sought) {
         return Some(None);
     }
     let (given, now) = (given.as_deref().unwrap_or(name), clock::now());
@@ -105,7 +108,7 @@ fn place(
         return None;
     }
     let apps = store.apps.worker()?;
-    apps.is_upstream(name).then_some(Some(apps))
+    apps.has_sought(&sought).then_some(Some(apps))
 }
 
 /// Whether what was asked for then, and whether the store told what changes, is fresh.
@@ -123,7 +126,7 @@ fn is_fresh(
     let (age, tracked) = (now.saturating_sub(at), tracked && cache.is_tracked(now));
     let times = &route.conf.times;
     // Nearly always: whatever the key.
-    age <= times.valid(tracked, u32::MAX) || age <= times.valid(tracked, random(key))
+    age <= times.surely(tracked) || age <= times.valid(tracked, random(key))
 }
 
 /// How long what is said of a key is fresh.

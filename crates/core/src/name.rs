@@ -68,6 +68,17 @@ pub fn case(raw: &[u8]) -> Option<Case> {
     }
 }
 
+/// Whether any of eight bytes is a letter in upper case.
+#[inline]
+pub fn has_upper(eight: &[u8; 8]) -> bool {
+    const ONES: u64 = u64::MAX / 0xff;
+    const TOPS: u64 = 0x80 * ONES;
+    let word = u64::from_ne_bytes(*eight);
+    // The top bit of each byte says whether the rest of it is so much at least.
+    let at_least = |least: u8| (word & !TOPS) + (0x80 - u64::from(least)) * ONES;
+    at_least(b'A') & !at_least(b'Z' + 1) & !word & TOPS != 0
+}
+
 const UPPER: u8 = 1;
 const OTHER: u8 = 2;
 
@@ -172,6 +183,19 @@ mod tests {
         assert_eq!(case(b"app-1.x_~:@"), Some(Case::Folded));
         assert_eq!(case(b"App"), Some(Case::Mixed));
         assert_eq!([case(b"a/b"), case(b""), case(&[b'a'; 256]), case(b"a\xe9")], [None; 4]);
+    }
+
+    #[test]
+    fn an_upper_case_letter_is_seen_at_each_place() {
+        for byte in 0..=u8::MAX {
+            for fill in [0, b'a', b'@', b'[', 0x7f, 0xc1, 0xff] {
+                for i in 0..8 {
+                    let mut eight = [fill; 8];
+                    eight[i] = byte;
+                    assert_eq!(has_upper(&eight), byte.is_ascii_uppercase(), "{eight:?}");
+                }
+            }
+        }
     }
 
     #[test]

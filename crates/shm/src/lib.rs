@@ -37,7 +37,7 @@ pub use crate::arena::Usage;
 pub use crate::inflight::{Held, NO_LIMIT, Refusal, count};
 pub use crate::limbo::Limbo;
 pub use crate::lock::Busy;
-pub use crate::region::{GRANULE, Ref, Region, WORDS_PER_GRANULE, word_of};
+pub use crate::region::{GRANULE, Ref, Region, WORDS_PER_GRANULE, Words, word_of};
 pub use crate::shared::{AttachError, Config, Epoch, FormatError, ROOT_WORDS, Shared};
 pub use crate::slot::{Section, Slot};
 pub use crate::sweep::Swept;

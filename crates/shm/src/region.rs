@@ -140,12 +140,37 @@ impl Region {
     /// Whether the bytes from word `offset` of the block on are these.
     #[inline]
     pub fn eq_bytes(&self, at: Ref, offset: usize, bytes: &[u8]) -> bool {
-        let Some(words) = self.words(at, offset + bytes.len().div_ceil(8)) else { return false };
-        let (whole, rest) = bytes.as_chunks::<8>();
-        let (first, last) = words[offset..].split_at(whole.len());
+        self.eq_words(at, offset, Words::of(bytes))
+    }
+
+    /// The same for bytes that were taken apart before.
+    #[inline(always)]
+    pub fn eq_words(&self, at: Ref, offset: usize, bytes: Words<'_>) -> bool {
+        let n = bytes.whole.len() + usize::from(!bytes.is_whole);
+        let Some(words) = self.words(at, offset + n) else { return false };
+        let (first, last) = words[offset..].split_at(bytes.whole.len());
         let is = |word: &AtomicU64, value| word.load(Ordering::Relaxed) == value;
-        first.iter().zip(whole).all(|(word, eight)| is(word, u64::from_ne_bytes(*eight)))
-            && last.iter().all(|word| is(word, word_of(rest)))
+        first.iter().zip(bytes.whole).all(|(word, eight)| is(word, u64::from_ne_bytes(*eight)))
+            && last.first().is_none_or(|word| is(word, bytes.rest))
+    }
+}
+
+/// Bytes as they lie in words.
+#[derive(Clone, Copy)]
+pub struct Words<'a> {
+    /// All words that they fill.
+    pub whole: &'a [[u8; 8]],
+    /// The word that they begin; 0 where there is none.
+    pub rest: u64,
+    is_whole: bool,
+}
+
+impl<'a> Words<'a> {
+    /// Takes bytes apart.
+    #[inline(always)]
+    pub fn of(bytes: &'a [u8]) -> Self {
+        let (whole, rest) = bytes.as_chunks();
+        Self { whole, rest: word_of(rest), is_whole: rest.is_empty() }
     }
 }
 

@@ -4,7 +4,7 @@
 //! record comes in by one store to its bucket and goes by one store to its predecessor; readers
 //! inside a section may still stand on it.
 
-use peerage_shm::{AtomicU64, Ordering, Ref, word_of};
+use peerage_shm::{AtomicU64, Ordering, Ref, Words};
 
 use crate::choice::{Fixed, Found};
 use crate::layout::{Up, get, high, low, root};
@@ -19,15 +19,36 @@ pub(crate) fn bucket_count(zone_bytes: usize) -> usize {
     (zone_bytes / BYTES_PER_BUCKET).next_power_of_two().max(MIN_BUCKETS)
 }
 
+/// A name in lower case as it is looked for; the same for every zone.
+pub struct Sought<'a> {
+    hash: u32,
+    len: usize,
+    words: Words<'a>,
+}
+
+impl<'a> Sought<'a> {
+    /// Takes a name apart, once.
+    #[inline]
+    pub fn new(name: &'a [u8]) -> Self {
+        let words = Words::of(name);
+        Self { hash: folded(mixed(0, name.len(), words)), len: name.len(), words }
+    }
+}
+
 impl Zone {
     /// The upstream of this name in lower case. To be called inside a read section.
     #[inline]
     pub(crate) fn find(&self, name: &[u8]) -> Option<Up> {
-        let hash = hash(name);
-        let mut at = first(self.bucket(hash)?);
+        self.find_sought(&Sought::new(name))
+    }
+
+    /// The same.
+    #[inline]
+    pub(crate) fn find_sought(&self, name: &Sought<'_>) -> Option<Up> {
+        let mut at = first(self.bucket(name.hash)?);
         // Not by `chain`, which looks for the next record before this one is compared.
         while let Some(up) = Up::at(self.region(), at) {
-            if up.hash() == hash && up.is_named(self.region(), name) {
+            if up.hash() == name.hash && up.is_named(self.region(), at, name.len, name.words) {
                 return Some(up);
             }
             at = up.next();
@@ -105,22 +126,25 @@ fn first(bucket: &AtomicU64) -> Ref {
 /// A quick hash; names come from operators, so chains cannot be grown from outside.
 #[inline]
 pub(crate) fn hash(name: &[u8]) -> u32 {
-    let state = mixed(0, name);
+    Sought::new(name).hash
+}
+
+#[inline]
+const fn folded(state: u64) -> u32 {
     (state ^ state >> 32) as u32
 }
 
-/// The same in full, by a seed.
+/// The same in full, by a seed, of a name of `len` bytes.
 #[inline]
-pub(crate) fn mixed(seed: u64, name: &[u8]) -> u64 {
+pub(crate) fn mixed(seed: u64, len: usize, name: Words<'_>) -> u64 {
     const K: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mut state = seed ^ K ^ name.len() as u64;
-    let (chunks, rest) = name.as_chunks::<8>();
+    let mut state = seed ^ K ^ len as u64;
     let mix = |state: u64, word: u64| {
         let wide = u128::from(state ^ word) * u128::from(K);
         (wide >> 64) as u64 ^ wide as u64
     };
-    for chunk in chunks {
-        state = mix(state, u64::from_ne_bytes(*chunk));
+    for eight in name.whole {
+        state = mix(state, u64::from_ne_bytes(*eight));
     }
-    mix(state, word_of(rest))
+    mix(state, name.rest)
 }

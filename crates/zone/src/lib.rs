@@ -74,6 +74,7 @@ pub use crate::change::{Attempt, Env};
 pub use crate::checked::{CheckedPeer, CheckedPeers, CheckedUpstream, Handle, Observed};
 pub use crate::choice::{Choice, Clock, Done, Fixed, Input, Key, NoPeer, Outcome, Target};
 pub use crate::closing::{Closing, Due, How, upstream_of};
+pub use crate::directory::Sought;
 pub use crate::drain::{Drain, Mark};
 pub use crate::durable::Durable;
 pub use crate::eject::Ejected;

@@ -25,7 +25,7 @@ mod trace;
 use peerage_core::name::UpstreamName;
 use peerage_core::record;
 use peerage_core::route::{Route, RouteKey, Status};
-use peerage_shm::{Ordering, Ref};
+use peerage_shm::{Ordering, Ref, Words};
 
 pub use self::adopt::AdoptedRoutes;
 pub(crate) use self::buckets::Buckets;
@@ -35,7 +35,7 @@ pub use self::page::{RouteCursor, RoutePage};
 pub use self::put::{ROUTES_AT_ONCE, RouteAttempt, RouteChecks, RouteDone, RouteOp, RouteTouched};
 pub use self::sum::RouteSum;
 pub(crate) use self::trace::trace_routes;
-use crate::directory::mixed;
+use crate::directory::{Sought, mixed};
 use crate::layout::{Kind, Node, get, high, low, root};
 use crate::worker::Worker;
 use crate::zone::Zone;
@@ -78,8 +78,13 @@ impl Zone {
     /// tenants.
     #[inline]
     pub(crate) fn hashed(&self, kind: Kind, name: &[u8]) -> Hashed {
+        self.hashed_words(kind, name.len(), Words::of(name))
+    }
+
+    #[inline(always)]
+    fn hashed_words(&self, kind: Kind, len: usize, name: Words<'_>) -> Hashed {
         let seed = get(self.root(root::ROUTES_SEED));
-        Hashed(mixed(if kind == Kind::App { !seed } else { seed }, name))
+        Hashed(mixed(if kind == Kind::App { !seed } else { seed }, len, name))
     }
 
     /// The table in force. Inside a read section or under the lock.
@@ -92,10 +97,11 @@ impl Zone {
     #[inline]
     pub(crate) fn node(&self, kind: Kind, name: &[u8]) -> Option<Node> {
         let table = self.routes_table()?;
-        let hash = self.hashed(kind, name);
+        let (len, name) = (name.len(), Words::of(name));
+        let hash = self.hashed_words(kind, len, name);
         let mut at = table.first(table.index(hash));
         while let Some(node) = Node::at(self.region(), at) {
-            if node.is(self.region(), kind, hash, name) {
+            if node.is(self.region(), at, kind, hash, (len, name)) {
                 return Some(node);
             }
             at = node.next(table.side());
@@ -147,22 +153,36 @@ impl Worker {
     }
 
     /// The same, with the name in memory of the caller's, and how many bytes it has.
-    #[inline]
+    #[inline(always)]
     pub fn route_to(&self, key: &[u8], app: &mut AppName) -> Option<(Status, usize)> {
+        if key.len() > Node::MAX_NAME {
+            return None;
+        }
         let _section = self.enter();
         let node = self.zone().node(Kind::Route, key)?;
-        let len = Node::at(self.region(), node.app())?.copy_name(self.region(), app);
+        let len = Node::copy_name(self.region(), node.app(), app)?;
         match node.plain_status() {
             Some(status) => Some((status, len)),
-            None => Some((self.zone().load_route(node)?.status, len)),
+            None => Some((self.status_in_rest(node)?, len)),
         }
+    }
+
+    #[cold]
+    fn status_in_rest(&self, node: Node) -> Option<Status> {
+        Some(self.zone().load_route(node)?.status)
     }
 
     /// Whether there is an upstream of this name, which is in lower case.
     #[inline]
     pub fn is_upstream(&self, name: &[u8]) -> bool {
+        self.has_sought(&Sought::new(name))
+    }
+
+    /// The same of a name that is looked for in several zones.
+    #[inline]
+    pub fn has_sought(&self, name: &Sought<'_>) -> bool {
         let _section = self.enter();
-        self.zone().find(name).is_some_and(|up| up.table(self.zone()).is_some())
+        self.zone().find_sought(name).is_some_and(|up| up.table(self.zone()).is_some())
     }
 
     /// Whether any server of an upstream has an address; also where it has no servers.

@@ -269,6 +269,7 @@ pub enum Place {
 }
 
 /// What a key is answered by the zone's own routes; `None`: a store is to be asked.
+#[inline]
 pub fn of_zone(found: Option<&Status>, place: Place, answers: &Answers) -> Option<Verdict> {
     match (found, place) {
         (Some(Status::Active), Place::Alone) => Some(Verdict::Pass(Shown::Fresh, From::Cache)),

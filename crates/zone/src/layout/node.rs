@@ -1,7 +1,7 @@
 //! A record of the routes' table: a route, or an app that routes name.
 
 use peerage_core::route::{Route, Status};
-use peerage_shm::{AtomicU64, Ordering, Ref, Region};
+use peerage_shm::{AtomicU64, Ordering, Ref, Region, Words};
 
 use crate::layout::{get, granules, high, low, pack, set, words_of};
 use crate::routes::{AppName, Hashed};
@@ -39,6 +39,8 @@ pub(crate) enum Kind {
 impl Node {
     /// Words before the key or the name.
     pub(crate) const WORDS: usize = 2;
+    /// Bytes of a key or a name, at most.
+    pub(crate) const MAX_NAME: usize = Self::LEN as usize;
     /// The next record of the same bucket by either side, the even one high. Under the lock.
     const NEXT: usize = 0;
     /// Of a route its app, of an app the number of its routes; then the bits below.
@@ -145,13 +147,20 @@ impl Node {
         low(get(&self.w[Self::META]))
     }
 
-    /// Whether it is the record of this key or name.
-    #[inline]
-    pub(crate) fn is(self, region: &Region, kind: Kind, hash: Hashed, name: &[u8]) -> bool {
+    /// Whether it is the record of this key or name, which has so many bytes; `at` is its place.
+    #[inline(always)]
+    pub(crate) fn is(
+        self,
+        region: &Region,
+        at: Ref,
+        kind: Kind,
+        hash: Hashed,
+        (len, name): (usize, Words<'_>),
+    ) -> bool {
         let app = if kind == Kind::App { Self::APP } else { 0 };
-        let wanted = u32::from(hash.tag()) << Self::TAG | app | name.len() as u32;
+        let wanted = u32::from(hash.tag()) << Self::TAG | app | len as u32;
         let mask = 0xffff << Self::TAG | Self::APP | Self::LEN;
-        self.bits() & mask == wanted && region.eq_bytes(self.place(region), Self::WORDS, name)
+        self.bits() & mask == wanted && region.eq_words(at, Self::WORDS, name)
     }
 
     pub(crate) fn kind(self) -> Kind {
@@ -200,16 +209,16 @@ impl Node {
         region.read_bytes(self.place(region), Self::WORDS, self.len(), to);
     }
 
-    /// Copies the name into memory that takes any, and tells how many bytes it has.
-    #[inline]
-    pub(crate) fn copy_name(self, region: &Region, to: &mut AppName) -> usize {
-        let len = self.len().min(8 * to.len());
-        let words = region.words(self.place(region), Self::WORDS + words_of(len));
-        let Some(words) = words.and_then(|words| words.get(Self::WORDS..)) else { return 0 };
-        for (eight, word) in to.iter_mut().zip(words) {
+    /// Copies the name of the record at a place into memory that takes any, and tells how many
+    /// bytes it has.
+    #[inline(always)]
+    pub(crate) fn copy_name(region: &Region, at: Ref, to: &mut AppName) -> Option<usize> {
+        let len = Self::at(region, at)?.len();
+        let words = region.words(at, Self::WORDS + words_of(len))?;
+        for (eight, word) in to.iter_mut().zip(&words[Self::WORDS..]) {
             *eight = get(word).to_ne_bytes();
         }
-        len
+        Some(len)
     }
 
     pub(crate) fn name(self, region: &Region) -> Vec<u8> {

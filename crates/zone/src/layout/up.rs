@@ -1,7 +1,7 @@
 //! An upstream's record.
 
 use peerage_core::counters::BUCKETS_MS;
-use peerage_shm::{AtomicU64, Ordering, Ref, Region};
+use peerage_shm::{AtomicU64, Ordering, Ref, Region, Words};
 
 use crate::layout::{Table, get, granules, high, low, pack, root, set, words_of};
 use crate::zone::Zone;
@@ -108,9 +108,10 @@ impl Up {
         name
     }
 
+    /// Whether it is the record of this name of `len` bytes; `at` is its place.
     #[inline]
-    pub(crate) fn is_named(self, region: &Region, name: &[u8]) -> bool {
-        self.name_len() == name.len() && region.eq_bytes(self.place(region), Self::WORDS, name)
+    pub(crate) fn is_named(self, region: &Region, at: Ref, len: usize, name: Words<'_>) -> bool {
+        self.name_len() == len && region.eq_words(at, Self::WORDS, name)
     }
 
     /// The word that names the current table and its number of entries; publication is a store
