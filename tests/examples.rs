@@ -190,6 +190,8 @@ fn every_example_is_run_by_a_test_and_told_of_in_a_document() {
         if name == "README.md" {
             continue;
         }
+        // An image needs who builds images; ci/package/try.sh runs what is in it.
+        let is_run = !name.starts_with("docker/Dockerfile");
         // What another example runs is run with it.
         let last = name.rsplit('/').next().unwrap();
         let others = files("examples").into_iter().filter(|other| *other != file);
@@ -197,7 +199,7 @@ fn every_example_is_run_by_a_test_and_told_of_in_a_document() {
             let text = fs::read_to_string(other).unwrap();
             text.contains(&format!("/{last}"))
         });
-        assert!(tests.contains(last) || by_other, "no test runs {file}");
+        assert!(!is_run || tests.contains(last) || by_other, "no test runs {file}");
         assert!(pages.contains(name), "no document tells of {file}");
     }
 }
