@@ -50,6 +50,21 @@ def send(method, path, body):
     urllib.request.urlopen(request, timeout=10).close()
 
 
+def tame(value):
+    """Takes out what is good by its form, and not here: a time that is over, a file that is not there."""
+    if isinstance(value, list):
+        for item in value:
+            tame(item)
+    if isinstance(value, dict):
+        if isinstance(value.get("until"), str):
+            value["until"] = "2099-11-29T21:05:07Z"
+        if isinstance(value.get("ca"), str):
+            value.pop("ca")
+            value.pop("verify", None)
+        for item in value.values():
+            tame(item)
+
+
 @schemathesis.hook
 def before_call(context, case, kwargs):
     """Makes of a good request one that can be done, soon."""
@@ -72,6 +87,7 @@ def before_call(context, case, kwargs):
         case.headers["Accept"] = "application/json"
     if not good:
         return
+    tame(case.body)
     if follows:
         query.pop("dry_run", None)
     for option in OPTIONS:
