@@ -101,7 +101,7 @@ enter() {
     ip link set lo up 2>/dev/null || true
     exec chroot "$tree" /usr/bin/env -i HOME=/root LANG=C.UTF-8 TERM=dumb \
         PATH=/opt/rust/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-        bash -c 'cd /root/peerage && exec "$@"' - "$@"
+        bash -c 'cd /srv/peerage && exec "$@"' - "$@"
 }
 
 inside() {
@@ -126,33 +126,33 @@ make_tree() {
         cp /usr/local/share/ca-certificates/*.crt "$tree/usr/local/share/ca-certificates"
         alone chroot "$tree" update-ca-certificates >/dev/null
     fi
-    mkdir -p "$tree/opt/rust" "$tree/root/peerage"
+    mkdir -p "$tree/opt/rust" "$tree/srv/peerage"
     cp -R "$(rustc --print sysroot)"/{bin,lib} "$tree/opt/rust"
     touch "$tree/made"
 }
 
 clone() {
     # What an earlier run built here stays, the sources are those of now.
-    find "$tree/root/peerage" -mindepth 1 -maxdepth 1 ! -name target -exec rm -rf {} +
+    find "$tree/srv/peerage" -mindepth 1 -maxdepth 1 ! -name target -exec rm -rf {} +
     git clone -q --no-hardlinks . "$tree/clone"
     [ -z "$dirty" ] || git diff --binary HEAD | git -C "$tree/clone" apply --whitespace=nowarn --allow-empty
-    cp -R "$tree/clone/." "$tree/root/peerage"
+    cp -R "$tree/clone/." "$tree/srv/peerage"
     rm -rf "$tree/clone"
 }
 
 # Two packages of two builds, which differ by their version.
 package() {
     inside env PEERAGE_PACKAGES=lintian ci/package.sh
-    cp "$tree"/root/peerage/target/package/libnginx-mod-http-peerage_*.deb "$tree/root/old.deb"
-    cp "$tree"/root/peerage/Cargo.{toml,lock} "$tree/root"
-    sed -i '0,/^version = /s/^version = ".*"/version = "0.1.999"/' "$tree/root/peerage/Cargo.toml"
+    cp "$tree"/srv/peerage/target/package/libnginx-mod-http-peerage_*.deb "$tree/srv/old.deb"
+    cp "$tree"/srv/peerage/Cargo.{toml,lock} "$tree/srv"
+    sed -i '0,/^version = /s/^version = ".*"/version = "0.1.999"/' "$tree/srv/peerage/Cargo.toml"
     inside cargo update --quiet --offline --workspace
     inside ci/package.sh
-    cp "$tree"/root/peerage/target/package/libnginx-mod-http-peerage_*.deb "$tree/root/new.deb"
-    mv "$tree"/root/Cargo.{toml,lock} "$tree/root/peerage"
+    cp "$tree"/srv/peerage/target/package/libnginx-mod-http-peerage_*.deb "$tree/srv/new.deb"
+    mv "$tree"/srv/Cargo.{toml,lock} "$tree/srv/peerage"
     # nginx as its own upgrade brings it.
-    inside bash -c 'cd /root && apt-get -qq download nginx'
-    apart bash -c 'exec ci/package/try.sh /root/old.deb /root/new.deb /root/nginx_*.deb'
+    inside bash -c 'cd /srv && apt-get -qq download nginx'
+    apart bash -c 'exec ci/package/try.sh /srv/old.deb /srv/new.deb /srv/nginx_*.deb'
 }
 
 step() {
