@@ -1,34 +1,37 @@
 //! The balancer as nginx calls it: init once a request, get and free once a try.
 
+mod naming;
+#[cfg(any(ngx_feature = "ssl", ngx_feature = "compat"))]
+mod tls;
+mod tried;
+
 use std::ffi::c_void;
 use std::mem::{MaybeUninit, offset_of};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use nginx_sys::{
     NGX_BUSY, NGX_PEER_FAILED, ngx_current_msec, ngx_http_request_t, ngx_http_upstream_srv_conf_t,
-    ngx_http_upstream_t, ngx_int_t, ngx_msec_t, ngx_palloc, ngx_peer_connection_t, ngx_pnalloc,
-    ngx_pool_cleanup_t, ngx_str_t, ngx_uint_t, sockaddr,
+    ngx_http_upstream_t, ngx_int_t, ngx_msec_t, ngx_peer_connection_t, ngx_pool_cleanup_t,
+    ngx_str_t, ngx_uint_t,
 };
-use peerage_core::name::{Case, Glob};
 use peerage_shm::point;
-use peerage_zone::{Address, CHUNK, Choice, Key, NoPeer, Outcome, Pick, Picked, Target, Worker};
+use peerage_zone::{CHUNK, Choice, Key, NoPeer, Outcome, Pick, Picked, Target, Worker};
 
-use super::conf::{self, Complex, ERROR, OK};
+use self::naming::{name_by_route, name_it, target};
+#[cfg(any(ngx_feature = "ssl", ngx_feature = "compat"))]
+use self::tls::{save_session, set_session};
+use self::tried::{INLINE, Try, hand_over};
+use super::conf::{self, ERROR, OK};
 use super::fence;
 use super::global::Global;
 use super::key::Said;
 use super::log::Log;
 use super::process;
 use super::request::Request;
-use super::routed;
-#[cfg(ngx_feature = "http_ssl")]
-use super::session;
 use super::spare::Spare;
 use crate::balancer;
 use crate::conf::block::Name;
 use crate::conf::{Block, Srv};
-use crate::routing;
 
 /// What a request holds of the balancer, until its pool's cleanup.
 #[repr(C)]
@@ -51,16 +54,6 @@ pub(crate) struct Peer {
     pub(crate) error: Option<NoPeer>,
     /// The first try, and room for its address if that is an IPv4 one; not filled before.
     first: MaybeUninit<(Try, [[u64; CHUNK]; INLINE])>,
-}
-
-/// Chunks of the address of a server by IPv4; others get memory of their own.
-const INLINE: usize = 2;
-
-/// The address of one try, fresh memory for each: nginx reads it until the request's log phase.
-#[repr(C)]
-struct Try {
-    /// Points behind this struct, at the text that follows the socket address there.
-    name: ngx_str_t,
 }
 
 impl Peer {
@@ -172,83 +165,6 @@ callback! {
             }
         }
         OK
-    }
-}
-
-/// Names what the request's route leads to, as `$peerage_route` would; false where it leads nowhere.
-/// The name of an app is one, in lower case: who looked it up has seen to that.
-///
-/// # Safety
-///
-/// - `r` lives, and `peer` is what `init` has made of it
-#[inline]
-unsafe fn name_by_route(r: *mut ngx_http_request_t, peer: *mut Peer) -> bool {
-    // SAFETY: the caller's request and Peer, which nobody else refers to now. What a request keeps
-    // of its look-up stays as long as its pool, and nobody writes to the name.
-    unsafe {
-        let Some(routed) = routed::of(Request::from_raw(r)) else { return false };
-        let app = routed.app();
-        if app.is_empty() {
-            return false;
-        }
-        (*peer).name = ngx_str_t { len: app.len(), data: app.as_ptr().cast_mut() };
-        if let Some(apps) = routed.found.apps {
-            (*peer).worker = Some(apps);
-            (*peer).elsewhere = Some(apps);
-        }
-    }
-    true
-}
-
-/// Asks the request which upstream it is for.
-///
-/// # Safety
-///
-/// - `r` lives, and `peer` is what `init` has made of it
-#[inline(never)]
-unsafe fn name_it(
-    r: *mut ngx_http_request_t,
-    peer: *mut Peer,
-    value: &Complex,
-    glob: Option<&Glob>,
-) -> ngx_int_t {
-    // SAFETY: the caller's request and Peer, which nobody else refers to now.
-    unsafe {
-        let Some(mut given) = value.evaluate(r) else { return ERROR };
-        match balancer::serves(glob, conf::bytes(&given)) {
-            Ok(Case::Folded) => {}
-            Ok(Case::Mixed) => {
-                let Some(folded) = fold(r, &given) else { return ERROR };
-                given = folded;
-            }
-            Err(error) => (*peer).refuse(error),
-        }
-        (*peer).name = given;
-        if routing::has_stores() && (*peer).error.is_none() {
-            let elsewhere = routed::elsewhere(Request::from_raw(r), conf::bytes(&given));
-            (*peer).worker = elsewhere.or((*peer).worker);
-            (*peer).elsewhere = elsewhere;
-        }
-    }
-    OK
-}
-
-/// The value in lower case, in the request's pool.
-///
-/// # Safety
-///
-/// - `r` lives, and `given` is of its pool or of the request
-#[cold]
-unsafe fn fold(r: *mut ngx_http_request_t, given: &ngx_str_t) -> Option<ngx_str_t> {
-    // SAFETY: the caller's request; the copy has as many bytes as were taken for it.
-    unsafe {
-        let folded = conf::bytes(given).to_ascii_lowercase();
-        let data = ngx_pnalloc((*r).pool, folded.len()).cast::<u8>();
-        if data.is_null() {
-            return None;
-        }
-        ptr::copy_nonoverlapping(folded.as_ptr(), data, folded.len());
-        Some(ngx_str_t { len: folded.len(), data })
     }
 }
 
@@ -364,19 +280,6 @@ unsafe fn pick(peer: &mut Peer, block: &Block, worker: &Worker) -> Option<Result
     }
 }
 
-/// The upstream that the block's name, or the request's, leads to.
-///
-/// # Safety
-///
-/// - `name` lives during `'a`
-unsafe fn target<'a>(block: &'a Block, name: &ngx_str_t) -> Target<'a> {
-    match &block.name {
-        Name::Fixed(fixed, _) => Target::Fixed(fixed),
-        // SAFETY: the caller says so.
-        Name::Keyed(..) => Target::Name(unsafe { conf::bytes(name) }),
-    }
-}
-
 /// `get` for whatever the block's name is.
 ///
 /// # Safety
@@ -410,59 +313,6 @@ pub(super) unsafe fn get_bound(
 
 /// More tries than any request makes.
 const UNKNOWN: ngx_uint_t = 1 << 20;
-
-/// Writes the address where nginx may keep it: fresh memory for each try.
-///
-/// # Safety
-///
-/// - the request of `peer` lives
-#[inline(always)]
-unsafe fn hand_over(pc: &mut ngx_peer_connection_t, peer: &mut Peer, picked: &Picked) -> ngx_int_t {
-    point!("peer.picked");
-    let address = &picked.address;
-    let memory = if peer.last.is_null() && address.rest.len() < INLINE {
-        peer.first.as_mut_ptr().cast::<Try>()
-    } else {
-        // SAFETY: the caller's request.
-        let Some(memory) = (unsafe { memory_for(peer, address) }) else {
-            // What was picked goes back with the request's pool.
-            pc.name = &raw mut peer.name;
-            return NGX_BUSY as _;
-        };
-        memory.as_ptr()
-    };
-    peer.last = memory;
-    pc.tries = pc.tries.min(picked.tries as ngx_uint_t);
-    // SAFETY: `memory` has room for a Try and as many chunks as there are; a copy of all of them
-    // holds the socket address and the text.
-    unsafe {
-        let place = memory.add(1).cast::<[u64; CHUNK]>();
-        let copy = |chunk: &[AtomicU64; CHUNK]| chunk.each_ref().map(|w| w.load(Ordering::Relaxed));
-        place.write(copy(address.first));
-        for (i, chunk) in address.rest.iter().enumerate() {
-            place.add(1 + i).write(copy(chunk));
-        }
-        let data = place.cast::<u8>().add(address.name_at());
-        (*memory).name = ngx_str_t { len: address.name_len(), data };
-        pc.sockaddr = place.cast::<sockaddr>();
-        pc.socklen = address.sockaddr_len() as _;
-        pc.name = &raw mut (*memory).name;
-    }
-    OK
-}
-
-/// Memory for a try that goes to this address.
-///
-/// # Safety
-///
-/// - the request of `peer` lives
-#[cold]
-#[inline(never)]
-unsafe fn memory_for(peer: &Peer, address: &Address) -> Option<NonNull<Try>> {
-    let size = size_of::<Try>() + (1 + address.rest.len()) * size_of::<[u64; CHUNK]>();
-    // SAFETY: a living request has its pool.
-    NonNull::new(unsafe { ngx_palloc((*peer.r.as_ptr()).pool, size).cast::<Try>() })
-}
 
 callback! {
     /// Takes back what `get` gave, with what nginx has measured.
@@ -542,42 +392,6 @@ unsafe extern "C" fn cleaned(data: *mut c_void) {
         SPARE.get().give(NonNull::from(peer));
     }
 }
-
-#[cfg(ngx_feature = "http_ssl")]
-callback! {
-    /// nginx calls it before a TLS handshake with a server, after `get`.
-    fn set_session(pc: *mut ngx_peer_connection_t, data: *mut c_void) -> ngx_int_t, or OK;
-    {
-        // SAFETY: as in `get`; nginx has made the SSL connection.
-        unsafe {
-            let peer = &*data.cast::<Peer>();
-            session::give(&mut *pc, peer.worker, &peer.choice)
-        }
-    }
-}
-
-#[cfg(ngx_feature = "http_ssl")]
-callback! {
-    /// nginx calls it when the server has given a session, before `free` or after it, as long as
-    /// the connection is the request's.
-    fn save_session(pc: *mut ngx_peer_connection_t, data: *mut c_void) -> (), or ();
-    {
-        // SAFETY: as in `set_session`; the request whose connection it is has its pool.
-        unsafe {
-            let peer = &*data.cast::<Peer>();
-            session::take(&mut *pc, peer.worker, &peer.choice);
-        }
-    }
-}
-
-/// An nginx with TLS crashes where there is none, also with a module built for one without.
-#[cfg(all(not(ngx_feature = "http_ssl"), any(ngx_feature = "ssl", ngx_feature = "compat")))]
-unsafe extern "C" fn set_session(_pc: *mut ngx_peer_connection_t, _data: *mut c_void) -> ngx_int_t {
-    OK
-}
-
-#[cfg(all(not(ngx_feature = "http_ssl"), any(ngx_feature = "ssl", ngx_feature = "compat")))]
-unsafe extern "C" fn save_session(_pc: *mut ngx_peer_connection_t, _data: *mut c_void) {}
 
 /// The server that a request has chosen last.
 ///
