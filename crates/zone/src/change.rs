@@ -32,6 +32,20 @@ pub struct Env<'a> {
     pub resolves: bool,
 }
 
+impl<'a> Env<'a> {
+    /// Of what ends by itself, since its time is over.
+    pub(crate) fn of_time(clock: &'a Clock) -> Self {
+        Self {
+            clock,
+            actor: Actor::new("ttl", ""),
+            origin: Origin::Api,
+            named: &|_| true,
+            keyed: Defaults::default(),
+            resolves: false,
+        }
+    }
+}
+
 /// What came of a change.
 #[derive(Debug)]
 pub enum Attempt {

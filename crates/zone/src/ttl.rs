@@ -2,10 +2,8 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use peerage_core::change::{Actor, Change};
+use peerage_core::change::Change;
 use peerage_core::name::UpstreamName;
-use peerage_core::server::Origin;
-use peerage_core::upstream::Defaults;
 
 use crate::batch::{BatchAttempt, Checks, Op};
 use crate::change::{Attempt, Env};
@@ -39,14 +37,7 @@ impl Worker {
             next.fetch_min(first, SeqCst);
             return Vec::new();
         }
-        let env = Env {
-            clock,
-            actor: Actor::new("ttl", ""),
-            origin: Origin::Api,
-            named: &|_| true,
-            keyed: Defaults::default(),
-            resolves: false,
-        };
+        let env = Env::of_time(clock);
         match self.batch(&[Op::ExpireHosts(clock.msec)], &env, &Checks::NONE) {
             BatchAttempt::Done(batch) => {
                 let left = self.hosts().next_expiry().unwrap_or(u64::MAX);
@@ -108,14 +99,7 @@ impl Worker {
             }
         });
         due.retain(|name| {
-            let env = Env {
-                clock,
-                actor: Actor::new("ttl", ""),
-                origin: Origin::Api,
-                named: &|_| true,
-                keyed: Defaults::default(),
-                resolves: false,
-            };
+            let env = Env::of_time(clock);
             match self.change(name, change, &env) {
                 Attempt::Done { changed, .. } => changed,
                 Attempt::Busy

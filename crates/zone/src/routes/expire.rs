@@ -2,11 +2,8 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
-use peerage_core::change::Actor;
 use peerage_core::route::RouteKey;
 use peerage_core::route::change::RouteChange;
-use peerage_core::server::Origin;
-use peerage_core::upstream::Defaults;
 
 use super::{ROUTES_AT_ONCE, RouteAttempt, RouteChecks, RouteCursor, RouteOp};
 use crate::change::Env;
@@ -43,14 +40,7 @@ impl Worker {
                 }
             },
         ) {}
-        let env = Env {
-            clock,
-            actor: Actor::new("ttl", ""),
-            origin: Origin::Api,
-            named: &|_| true,
-            keyed: Defaults::default(),
-            resolves: false,
-        };
+        let env = Env::of_time(clock);
         let mut ended = 0;
         for keys in due.chunks(ROUTES_AT_ONCE) {
             let change = RouteChange::Expire { now: clock.msec };
