@@ -35,6 +35,13 @@ impl Store {
         let size = usize::try_from(redis.settings.cache).unwrap_or(usize::MAX);
         let page = shm::page_size();
         let of_apps = (size / 4).next_multiple_of(page).max(shm::least_size());
+        // Pages are larger elsewhere.
+        let Some(of_cache) = size.checked_sub(of_apps).filter(|&rest| rest >= shm::least_size())
+        else {
+            let least = (of_apps + shm::least_size()) / 1024;
+            let text = format!("cache of redis \"{name}\" is too small, at least {least}k");
+            return Err(Refused::because(text));
+        };
         let store = Rc::new(Self {
             redis: Rc::new(redis),
             apps: Rc::new(Zone::unkept(cf, &name, of_apps)),
@@ -43,7 +50,7 @@ impl Store {
             desk: OnceCell::new(),
         });
         shm::add(cf, &name, of_apps, &store.apps)?;
-        shm::add_cache(cf, &format!("{name}:cache"), size - of_apps, &store)?;
+        shm::add_cache(cf, &format!("{name}:cache"), of_cache, &store)?;
         Ok(store)
     }
 

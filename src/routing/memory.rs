@@ -8,7 +8,6 @@ use peerage_core::route::saved::Reader;
 use peerage_zone::cache::{Cache, Put, Who};
 
 use super::clock;
-
 use crate::conf::Store;
 use crate::ffi::cycle::Cycle;
 use crate::ffi::process;
@@ -20,21 +19,25 @@ use crate::zone::BUILD;
 /// Called in the master while it makes a configuration's memory.
 pub(crate) fn open(store: &Store, memory: Option<Memory>, log: Log<'_>) -> Result<(), ()> {
     let name = store.name();
-    let cache = memory.and_then(|memory| {
-        store.set_fresh(memory.fresh);
-        if memory.fresh {
-            Cache::format(memory.region, BUILD, seeds()).ok()
-        } else {
-            Cache::attach(memory.region, BUILD)
+    let cache = match memory {
+        Some(memory) if memory.fresh => {
+            store.set_fresh(true);
+            Cache::format(memory.region, BUILD, seeds()).map_err(|_| "it is too small")
         }
-    });
-    let Some(cache) = cache else {
-        let text = format_args!("cannot use the cache of redis \"{name}\": it is of another build");
-        log.write(Level::Emerg, 0, text);
-        return Err(());
+        Some(memory) => Cache::attach(memory.region, BUILD).ok_or("it is of another build"),
+        None => Err("it is too small"),
     };
-    store.set_cache(cache);
-    Ok(())
+    match cache {
+        Ok(cache) => {
+            store.set_cache(cache);
+            Ok(())
+        }
+        Err(why) => {
+            let text = format_args!("cannot use the cache of redis \"{name}\": {why}");
+            log.write(Level::Emerg, 0, text);
+            Err(())
+        }
+    }
 }
 
 /// Called in the master once the configuration is accepted: what the file has is stale.

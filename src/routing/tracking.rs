@@ -36,6 +36,10 @@ impl Tracking {
     /// Leaves it to others; whether it was this process's.
     pub(super) fn give_up(&self, cache: &Cache) -> bool {
         self.0.take();
+        if duty::is_ours(cache.tracking()) {
+            // Until another one listens nobody does.
+            cache.track(0);
+        }
         duty::leave(cache.tracking())
     }
 }
