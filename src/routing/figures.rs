@@ -12,7 +12,7 @@ pub(crate) fn sample(store: &Store) -> Option<StoreSample> {
     let kinds = [figures.tenants, figures.apps, figures.negatives];
     Some(StoreSample {
         store: store.name().to_owned(),
-        up: !cache.is_open(now),
+        up: cache.is_up(),
         tracked: cache.is_tracked(now),
         questions: figures.asked,
         failures: figures.failed,

@@ -359,9 +359,10 @@ fn the_store_is_not_asked_while_it_fails_nor_for_too_many_guesses() {
         cache.failed(Down::Timeout, NOW);
     }
     assert!(cache.is_open(NOW) && !cache.may_ask(NOW + 999));
+    assert!(!cache.is_open(NOW + 1_000) && !cache.is_up(), "until it has answered");
     assert!(cache.may_ask(NOW + 1_000) && !cache.may_ask(NOW + 1_000));
     cache.answered();
-    assert!(!cache.is_open(NOW));
+    assert!(!cache.is_open(NOW) && cache.is_up());
     let figures = cache.figures();
     assert_eq!((figures.asked, figures.failed.iter().sum::<u64>()), (6, 5));
     let timeout = Down::ALL.iter().position(|&why| why == Down::Timeout).unwrap();

@@ -165,7 +165,7 @@ pub static FAMILIES: &[Family] = &[
         .labels(&["status"]),
     gauge(
         "peerage_store_up",
-        "1 where the store of routes is asked, 0 while it is known not to answer.",
+        "1 where the store of routes answered last, 0 where it failed five times since.",
         Of::Store(|store| Value::Int(store.up.into())),
     ),
     gauge(

@@ -58,7 +58,7 @@ pub struct SourceSample {
 pub struct StoreSample {
     /// Its name.
     pub store: String,
-    /// It is asked: the last questions were answered.
+    /// It answered last, or has not failed often since.
     pub up: bool,
     /// What changes in it is heard.
     pub tracked: bool,

@@ -34,6 +34,11 @@ impl Cache {
         Breaker::from_word(self.breaker().load(Ordering::Acquire)).ask(now).is_none()
     }
 
+    /// Whether the store answered last, or has not failed often since; a trial is no answer.
+    pub fn is_up(&self) -> bool {
+        !Breaker::from_word(self.breaker().load(Ordering::Acquire)).is_open()
+    }
+
     /// Whether a key that may be made up may be asked for.
     pub fn may_miss(&self, rate: Rate, now: u64) -> bool {
         step(&self.head[head::LIMITER], |word| rate.take(word, now))
