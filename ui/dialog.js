@@ -62,6 +62,21 @@ export function explain(problem) {
   return `${problem.message}${where}`;
 }
 
+// Somebody else was faster: `shown` has what is there now beside what was wanted. Whether to go on
+// from there.
+export function overtaken(what, name, shown) {
+  return ask({
+    title: `Somebody else has changed this ${what}`,
+    content: [
+      h("p", {}, `${name} is no longer as it was when you began. Nothing was applied.`),
+      shown,
+    ],
+    say: "Go on from what is there now",
+    wide: true,
+    submit: () => true,
+  });
+}
+
 // Says what was done; with undo, a way back.
 export function toast(said, { undo, kind = "done", stays = 15000 } = {}) {
   const words = h("span", {}, said);

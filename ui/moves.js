@@ -1,7 +1,7 @@
 // What an operator does with a route: each change is of the route as it was shown, previewed, and
 // has a way back.
 
-import { ask, explain, failed, toast } from "./dialog.js";
+import { ask, explain, failed, overtaken, toast } from "./dialog.js";
 import { button, cell, field, h, row, table } from "./dom.js";
 import { servesText } from "./health.js";
 import { differences } from "./weights.js";
@@ -68,17 +68,7 @@ async function conflict(app, route, wanted, seen, again) {
     if (now[name] !== route[name]) node.classList.add("changed");
     body.append(node);
   }
-  const answer = await ask({
-    title: "Somebody else has changed this route",
-    content: [
-      h("p", {}, `${route.key} is no longer as it was when you began. Nothing was applied.`),
-      root,
-    ],
-    say: "Go on from what is there now",
-    wide: true,
-    submit: () => true,
-  });
-  if (answer) again(app, now, seen);
+  if (await overtaken("route", route.key, root)) again(app, now, seen);
 }
 
 // Leads a key to another upstream. Where a likely one is known it is there already: the switch of an

@@ -2,7 +2,7 @@
 // holds until it is applied as one batch, which is refused if somebody else has changed the
 // upstream.
 
-import { ask, failed, toast } from "./dialog.js";
+import { ask, failed, overtaken, toast } from "./dialog.js";
 import { button, cell, h, number, plural, row, table } from "./dom.js";
 
 export class Weights {
@@ -125,17 +125,7 @@ export class Weights {
       if (!held || held.weight !== base) node.classList.add("changed");
       body.append(node);
     }
-    const answer = await ask({
-      title: "Somebody else has changed this upstream",
-      content: [
-        h("p", {}, `${this.upstream} is no longer as it was when you began. Nothing was applied.`),
-        root,
-      ],
-      say: "Go on from what is there now",
-      wide: true,
-      submit: () => true,
-    });
-    if (!answer) return;
+    if (!(await overtaken("upstream", this.upstream, root))) return;
     // Judged anew: by the weights that are there, and after another preview.
     this.edits.clear();
     for (const { id, server, weight } of edits) {
