@@ -14,9 +14,10 @@ use support::*;
 
 /// What stands in http{} but for the servers; the store is behind a proxy.
 fn http(store: &str) -> String {
+    let cache = if store.contains("cache=") { "" } else { "cache=1m" };
     format!(
         "peerage_zone main 2m;
-         peerage_redis routes server={{redis}} cache=1m tracking=off {store};
+         peerage_redis routes server={{redis}} {cache} tracking=off {store};
          upstream tenants {{ peerage main name=$peerage_route; keepalive 8; }}
          upstream a {{ peerage main; server {{a}}; keepalive 8; }}
          proxy_http_version 1.1;
@@ -779,4 +780,42 @@ fn a_million_guessed_keys_stay_in_their_room() {
     assert!(after < before + 2_000, "{before} {after}");
     let reply = scene.get("/", "u1");
     assert_eq!(reply.header("x-route").map(str::trim), Some("b FRESH"));
+}
+
+#[test]
+fn of_more_tenants_than_the_cache_holds_each_is_served_and_the_cache_stays_in_its_room() {
+    let metrics = "location = /metrics { peerage_metrics; }";
+    let server = format!(
+        "server {{ listen {{web}}; {metrics}
+             location / {{ {ROUTE} proxy_pass http://tenants; }} }}"
+    );
+    // 512k hold some 1,900 tenants, 32m 170,000.
+    let (n, cache) = scale((8_000, "512k"), (1_000_000, "32m"));
+    let scene = Scene::new(&format!("timeout=2s cache={cache}"), &server);
+    let fill = "for i = 0, ARGV[1] - 1 do
+                    redis.call('HSET', 'tenant:m' .. i, 'app', 'b-app', 'status', 'active') end";
+    scene.redis.ok(&["EVAL", fill, "0", &n.to_string()]);
+    scene.redis.set("app:b-app", &scene.b.addr());
+    let worker = scene.nginx.worker_pids()[0];
+    let mut conn = Conn::open(scene.nginx.web()).unwrap();
+    let mut before = 0;
+    for i in 0..n {
+        let reply = conn.send(&request("/", &format!("m{i}"))).unwrap();
+        assert_eq!((reply.status, reply.backend()), (200, "b"), "m{i}");
+        if reply.header("connection") == Some("close") {
+            conn = Conn::open(scene.nginx.web()).unwrap();
+        }
+        if i == n / 4 {
+            before = rss_kb(worker);
+        }
+    }
+    // By then a worker has touched all of the shared memory.
+    let after = rss_kb(worker);
+    assert!(after < before + 2_000, "{before} {after}");
+    let shown = Exposition::of(&scene.nginx.get("/metrics"));
+    let of = |kind| [("store", "routes"), ("kind", kind)];
+    let (cached, evicted) = ("peerage_store_cached", "peerage_store_evicted_total");
+    assert!(shown.one(cached, &of("tenant")) < n as f64 / 2.0);
+    assert!(shown.one(evicted, &of("tenant")) > n as f64 / 2.0);
+    assert_eq!((shown.one(evicted, &of("app")), shown.one(evicted, &of("absent"))), (0.0, 0.0));
 }
