@@ -52,6 +52,8 @@ if [ -n "$keep" ]; then
 else
     tree=$(mktemp -d "${TMPDIR:-/tmp}/peerage-fresh.XXXXXX")
 fi
+# The root of all its users, not only of the one who makes it.
+chmod 755 "$tree"
 child=
 finish() {
     local status=$?
