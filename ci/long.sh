@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The cases at full size (hours of load, hundreds of killed workers): what ci/test.sh runs short.
 #
-#   ci/long.sh [STORY ...]     all stories of tests/, then fuzzing, schemathesis, a newer nginx, ASan,
-#                              torture, how soon failures are known, nginx's own build, a fresh
-#                              machine; or these
+#   ci/long.sh [STORY ...]     all stories of tests/, then the oldest Rust, fuzzing, schemathesis, a newer
+#                              nginx, ASan, torture, how soon failures are known, nginx's own build,
+#                              a fresh machine; or these
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -27,6 +27,7 @@ for story in "${stories[@]}"; do
 done
 cargo test -p peerage-shm --release
 if [ $# = 0 ]; then
+    ci/msrv.sh
     ci/fuzz.sh 60
     ci/schemathesis.sh 300
     env -u PEERAGE_LONG ci/newer.sh

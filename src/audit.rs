@@ -36,8 +36,11 @@ pub(crate) fn write(zone: &str, said: &[Said]) {
             && FAILED.may()
         {
             let errno = error.raw_os_error().unwrap_or(0);
-            let text = format_args!("write() to \"{}\" failed", file.name());
-            Log::cycle().write(Level::Crit, errno, text);
+            Log::cycle().write(
+                Level::Crit,
+                errno,
+                format_args!("write() to \"{}\" failed", file.name()),
+            );
         }
     }
 }

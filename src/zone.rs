@@ -141,8 +141,7 @@ pub(crate) fn check_state(zone: &Zone, cycle: Cycle<'_>) {
             .then(|| format!("directory \"{directory}\" of state file is not writable for workers"))
     });
     if let Some(text) = text {
-        let text = format_args!("{text}, zone \"{}\"", zone.name);
-        cycle.complaints().write(Level::Warn, 0, text);
+        cycle.complaints().write(Level::Warn, 0, format_args!("{text}, zone \"{}\"", zone.name));
     }
 }
 

@@ -33,8 +33,11 @@ pub(crate) fn open(store: &Store, memory: Option<Memory>, log: Log<'_>) -> Resul
             Ok(())
         }
         Err(why) => {
-            let text = format_args!("cannot use the cache of redis \"{name}\": {why}");
-            log.write(Level::Emerg, 0, text);
+            log.write(
+                Level::Emerg,
+                0,
+                format_args!("cannot use the cache of redis \"{name}\": {why}"),
+            );
             Err(())
         }
     }
@@ -55,9 +58,11 @@ pub(crate) fn load(store: &Store, cycle: Cycle<'_>) {
         }
         Err(error) => {
             let errno = error.raw_os_error().unwrap_or(0);
-            let text =
-                format_args!("state file \"{path}\" of redis \"{}\" cannot be read", store.name());
-            log.write(Level::Crit, errno, text);
+            log.write(
+                Level::Crit,
+                errno,
+                format_args!("state file \"{path}\" of redis \"{}\" cannot be read", store.name()),
+            );
             return;
         }
     };
@@ -69,13 +74,19 @@ pub(crate) fn load(store: &Store, cycle: Cycle<'_>) {
         loaded += usize::from(cache.load(&saved.shifted(shift), now, &who) == Put::Stored);
     }
     let (name, skipped) = (store.name(), reader.skipped());
-    let text = format_args!("redis \"{name}\" has {loaded} answers from its state file");
-    log.write(Level::Notice, 0, text);
+    log.write(
+        Level::Notice,
+        0,
+        format_args!("redis \"{name}\" has {loaded} answers from its state file"),
+    );
     if skipped != 0 {
-        let text = format_args!(
-            "{skipped} lines of state file \"{path}\" of redis \"{name}\" are damaged"
+        log.write(
+            Level::Warn,
+            0,
+            format_args!(
+                "{skipped} lines of state file \"{path}\" of redis \"{name}\" are damaged"
+            ),
         );
-        log.write(Level::Warn, 0, text);
     }
 }
 

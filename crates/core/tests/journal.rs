@@ -104,7 +104,8 @@ fn a_batch_is_one_line_and_hosts_are_told_whole() {
     let mut hosts = Hosts::default();
     let admin = Admin { state: AdminState::Down, since: 7, ..Admin::default() };
     hosts.set("10.0.0.9".parse().unwrap(), admin);
-    let parts = [(Some(&before), None), (Some(&app(2)), Some(&after))];
+    let app = app(2);
+    let parts = [(Some(&before), None), (Some(&app), Some(&after))];
     let changes = journal::changes(&parts, Some(&hosts));
     let mut out = Vec::new();
     Head::new("main", 3, 2, 77, 812, 1_795_986_307_000).write(&mut out);

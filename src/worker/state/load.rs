@@ -70,8 +70,11 @@ pub(crate) fn load(path: &Path, user: (u32, u32), log: Log<'_>) -> Option<Found>
 pub(crate) fn prepare(path: &Path, user: (u32, u32), log: Log<'_>) {
     if let Err(error) = make_directory(file::directory(path), user) {
         let (errno, name) = (error.raw_os_error().unwrap_or(0), path.display());
-        let text = format_args!("directory of state file \"{name}\" is missing and cannot be made");
-        log.write(Level::Warn, errno, text);
+        log.write(
+            Level::Warn,
+            errno,
+            format_args!("directory of state file \"{name}\" is missing and cannot be made"),
+        );
     }
 }
 
@@ -86,8 +89,7 @@ fn report(path: &Path, damage: &Damage, used: usize, log: Log<'_>) -> bool {
     let name = path.display();
     if *kind == DamageKind::Torn && *part != Part::Snapshot {
         // Where the next journal goes on before it, nothing is missing.
-        let text = format_args!("{what} \"{name}\" ends in line {line}: {text}");
-        log.write(Level::Warn, 0, text);
+        log.write(Level::Warn, 0, format_args!("{what} \"{name}\" ends in line {line}: {text}"));
         return false;
     }
     let how = match kind {

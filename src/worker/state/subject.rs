@@ -100,8 +100,11 @@ impl Subject {
         if self.logged.get().is_none_or(|last| now - last >= LOG_MS) {
             self.logged.set(Some(now));
             let path = self.path.display();
-            let text = format_args!("state file \"{path}\" write failed");
-            Log::cycle().write(Level::Crit, errno, text);
+            Log::cycle().write(
+                Level::Crit,
+                errno,
+                format_args!("state file \"{path}\" write failed"),
+            );
         }
     }
 }
