@@ -38,10 +38,15 @@ say() {
 digests() {
     local page next=()
     while true; do
-        page=$(get -G -d limit=1000 "${next[@]}" "$1/v1/upstreams" | python3 -c '
+        page=$(get -G -d limit=1000 "${next[@]}" "$1/v1/upstreams") || return 1
+        page=$(python3 -c '
 import json, sys
-for name, upstream in json.load(sys.stdin).items():
-    print(name, upstream["digest"])') || return 1
+try:
+    upstreams = json.load(sys.stdin)
+except ValueError:
+    sys.exit(1)
+for name, upstream in upstreams.items():
+    print(name, upstream["digest"])' <<<"$page") || return 1
         [ -n "$page" ] || return 0
         echo "$page"
         next=(--data-urlencode "after=$(tail -n 1 <<<"$page" | cut -d ' ' -f 1)")
@@ -51,10 +56,15 @@ for name, upstream in json.load(sys.stdin).items():
 compare() {
     local first=${1%/} api wanted found status=0
     shift
-    wanted=$(digests "$first")
+    wanted=$(digests "$first") || {
+        echo "fleet: $first: no answer" >&2
+        exit 1
+    }
     for api in "$@"; do
-        found=$(digests "${api%/}")
-        if [ "$found" = "$wanted" ]; then
+        if ! found=$(digests "${api%/}"); then
+            echo "fleet: $api: no answer" >&2
+            status=1
+        elif [ "$found" = "$wanted" ]; then
             echo "$api: as $first"
         else
             diff --label "$first" --label "$api" -u0 <(echo "$wanted") <(echo "$found") || status=1

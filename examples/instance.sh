@@ -37,5 +37,8 @@ start() {
 case $1 in
     start) start ;;
     stop) stop ;;
-    replace) stop && start ;;
+    replace)
+        stop
+        start
+        ;;
 esac

@@ -7,7 +7,7 @@
 # COMMAND gets the server's address as its last argument. Ends at the first server that is not
 # replaced, with what release.sh says of it; said again with the same REASON, it begins with all of
 # them. Servers that are down or drain for another reason are somebody else's: they are named and
-# left alone.
+# left alone. SKIP in the environment names servers that are left out, such as one that has it already.
 set -euo pipefail
 
 if [ $# -lt 4 ]; then
@@ -23,7 +23,10 @@ servers() {
     curl -sS --fail-with-body --retry 5 --retry-connrefused -m 60 "$api/v1/upstreams/$upstream" |
         python3 -c '
 import json, sys
-servers = json.load(sys.stdin)["servers"]
+answer = json.load(sys.stdin)
+if "servers" not in answer:
+    sys.exit("rolling: " + answer.get("detail", str(answer)))
+servers = answer["servers"]
 for server in sorted(servers, key=lambda server: server["admin"]["state"] == "up"):
     admin = server["admin"]
     ours = admin["state"] == "up" or admin["reason"] == sys.argv[1]
@@ -37,7 +40,9 @@ list=$(servers)
     exit 1
 }
 while read -r whose server; do
-    if [ "$whose" = ours ]; then
+    if [[ " ${SKIP:-} " == *" $server "* ]]; then
+        echo "$server: skipped"
+    elif [ "$whose" = ours ]; then
         # Not what the list is read from: the command may read its input.
         "$release" "$api" "$upstream" "$server" "$reason" "$@" "$server" </dev/null
     else

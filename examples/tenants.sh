@@ -12,7 +12,7 @@ cd "$(dirname "$0")/.."
 say() { printf '\n== %s\n' "$*"; }
 
 say "installing what is missing, building the module"
-export PEERAGE_PACKAGES="python3 redis-server"
+export PEERAGE_PACKAGES="python3 redis-server procps"
 . ci/prepare.sh
 module=$(realpath "$(ci/build.sh)")
 nginx=$(command -v nginx || echo /usr/sbin/nginx)
@@ -128,14 +128,17 @@ for _ in $(seq 100); do
 done
 kill -KILL "$(cat "$prefix/redis.pid")"
 kill -QUIT "$(cat "$prefix/nginx.pid")"
-while [ -e "$prefix/nginx.pid" ]; do sleep 0.05; done
+for _ in $(seq 200); do
+    [ -e "$prefix/nginx.pid" ] || break
+    sleep 0.05
+done
 "$nginx" -p "$prefix" -e "$prefix/error.log" -c "$prefix/nginx.conf" </dev/null
 expect acme "200 v2"
 expect globex "200 v2"
 expect nobody "503"
 
 say "meanwhile a tenant is held by the API"
-curl -sS --fail-with-body -o /dev/null -X PUT "$api/routes/acme?force=1" \
+curl -sS --fail-with-body -m 10 -o /dev/null -X PUT "$api/routes/acme?force=1" \
     -d '{"upstream":"orders-v2","status":"suspended","reason":"unpaid","ttl":"1h"}'
 expect acme "403"
 

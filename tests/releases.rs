@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,7 +45,8 @@ fn the_jobs_of_the_pipeline_release_the_first_server_and_then_the_others() {
         .collect();
     assert_eq!(jobs.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1]);
     let load = Load::to(app.nginx.web()).threads(2).rate(60).start();
-    for (job, versions) in jobs.iter().zip([["v2", "v1", "v1"], ["v2", "v2", "v2"]]) {
+    let after = [(["v2", "v1", "v1"], 1), (["v2", "v2", "v2"], 2)];
+    for (job, (versions, backs)) in jobs.iter().zip(after) {
         let mut shell = Command::new("bash");
         shell.arg("-euc").arg(job.join("\n")).env("PEERAGE_API", app.api());
         shell.env("UPSTREAM", "app").env("FIRST", app.server(0));
@@ -54,6 +54,7 @@ fn the_jobs_of_the_pipeline_release_the_first_server_and_then_the_others() {
         let run = Run::of(&mut shell);
         assert_eq!(run.code, 0, "{run:?}");
         assert_eq!(app.versions(), versions);
+        assert_eq!(run.text.matches(": back").count(), backs, "{run:?}");
     }
     load.stop().all_ok();
 }
@@ -275,14 +276,6 @@ impl Drop for App {
             }
         }
     }
-}
-
-/// Where `ci/examples.sh` has put Ansible.
-fn ansible() -> PathBuf {
-    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
-    let path = root().join(target).join("examples/python/bin/ansible-playbook");
-    assert!(path.is_file(), "no {}: run ci/examples.sh", path.display());
-    path
 }
 
 fn root() -> PathBuf {

@@ -111,12 +111,13 @@ def sbom(crates, nginx):
 
 
 def texts(package):
-    """The files that say its licence, Apache's own text aside."""
+    """The files that say its licence, but for one with Apache's own text alone."""
     directory = pathlib.Path(package["manifest_path"]).parent
     for file in sorted(directory.iterdir()):
         if re.match(r"(UN)?LICEN[CS]E|COPYING|NOTICE", file.name, re.I) and file.is_file():
             text = "\n".join(line.rstrip() for line in file.read_text().strip().splitlines())
-            if "Apache License" not in text:
+            told = re.search(r"NOTICE|THIRD", file.name, re.I) or "Permission is hereby granted" in text
+            if told or not text.startswith("Apache License"):
                 yield file.name, text
 
 

@@ -1,8 +1,9 @@
 //! What is in examples/, run beside a story's nginx.
 
+use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use super::backend::Backend;
@@ -59,4 +60,14 @@ pub fn script(path: &Path, text: &str) -> String {
     fs::write(path, format!("#!/usr/bin/env bash\nset -eu\n{text}\n")).unwrap();
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
     path.display().to_string()
+}
+
+/// Where `ci/examples.sh` has put Ansible.
+pub fn ansible() -> PathBuf {
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(target)
+        .join("examples/python/bin/ansible-playbook");
+    assert!(path.is_file(), "no {}: run ci/examples.sh", path.display());
+    path
 }

@@ -43,7 +43,7 @@ pub use conf::{Conf, faults_module, module};
 pub use consul::{Asked, Checked, FakeConsul, Trouble};
 pub use disk::{Disk, Fault};
 pub use dns::{Dns, Say};
-pub use example::{Run, example, pair, root_of, run, script};
+pub use example::{Run, ansible, example, pair, root_of, run, script};
 pub use exposition::{Exposition, OPENMETRICS, scrape};
 pub use fetch::{FullQueue, Script, fetch, fetch_error, fetcher, read_head, wish};
 pub use http::{Conn, Reply, Request, get};
