@@ -136,6 +136,7 @@ make_tree() {
 clone() {
     # What an earlier run built here stays, the sources are those of now.
     find "$tree/srv/peerage" -mindepth 1 -maxdepth 1 ! -name target -exec rm -rf {} +
+    rm -rf "$tree/clone"
     git clone -q --no-hardlinks . "$tree/clone"
     [ -z "$dirty" ] || git diff --binary HEAD | git -C "$tree/clone" apply --whitespace=nowarn --allow-empty
     cp -R "$tree/clone/." "$tree/srv/peerage"
@@ -153,6 +154,7 @@ package() {
     cp "$tree"/srv/peerage/target/package/libnginx-mod-http-peerage_*.deb "$tree/srv/new.deb"
     mv "$tree"/srv/Cargo.{toml,lock} "$tree/srv/peerage"
     # nginx as its own upgrade brings it.
+    rm -f "$tree"/srv/nginx_*.deb
     inside bash -c 'cd /srv && apt-get -qq download nginx'
     apart bash -c 'exec ci/package/try.sh /srv/old.deb /srv/new.deb /srv/nginx_*.deb'
 }
@@ -173,8 +175,10 @@ for name in "${steps[@]}"; do
         quickstart) step quickstart inside examples/quickstart.sh ;;
         package) step package package ;;
         test) step test inside ci/test.sh ;;
-        # shellcheck disable=SC2086
-        test:*) step "$name" inside ci/test.sh $(tr , ' ' <<<"${name#test:}") ;;
+        test:*)
+            # shellcheck disable=SC2046
+            step "$name" inside ci/test.sh $(tr , ' ' <<<"${name#test:}")
+            ;;
     esac
 done
 echo "== fresh: all ok, $((SECONDS - begun)) s"

@@ -16,6 +16,8 @@ elif [ $# != 0 ]; then
     sed -n '2,8s/^# \{0,1\}//p' "$0" >&2
     exit 2
 fi
+# The package says that it is for Debian's nginx.
+unset NGINX_SOURCE_DIR NGINX_BUILD_DIR
 export PEERAGE_PACKAGES="debhelper dpkg-dev python3 ${PEERAGE_PACKAGES:-}"
 . ci/prepare.sh
 module=$(realpath "${PEERAGE_MODULE:-$(ci/build.sh)}")
@@ -31,6 +33,15 @@ who="${DEBFULLNAME:-peerage} <${DEBEMAIL:-peerage@$(hostname -f 2>/dev/null || h
 
 rm -rf "$tree"
 mkdir -p "$tree"
+# What Debian's nginx does not load would keep it from starting.
+mkdir "$tree/try"
+printf 'load_module %s; pid %s/pid; error_log stderr; events {} http { peerage_zone z 1m; }\n' \
+    "$module" "$tree/try" >"$tree/try/nginx.conf"
+"$(command -v nginx || echo /usr/sbin/nginx)" -t -q -p "$tree/try" -c "$tree/try/nginx.conf" || {
+    echo "package: Debian's nginx does not load $module" >&2
+    exit 1
+}
+rm -r "$tree/try"
 cp -R README.md CHANGELOG.md docs examples "$tree"
 cp -R ci/package/debian "$tree/debian"
 install -m 644 "$module" "$tree/ngx_http_peerage_module.so"

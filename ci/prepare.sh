@@ -49,17 +49,23 @@ peerage_packages() {
     fi
     local before policy=
     before=$(peerage_service)
-    if [ ! -e /usr/sbin/policy-rc.d ]; then
-        # While packages are installed, none of them may start a service.
+    # While packages are installed, none of them may start a service. One of ours that lies there was
+    # left by a run that was killed.
+    if [ ! -e /usr/sbin/policy-rc.d ] || grep -qs '^# peerage' /usr/sbin/policy-rc.d; then
         policy=/usr/sbin/policy-rc.d
-        printf '#!/bin/sh\nexit 101\n' | "${sudo[@]}" tee "$policy" >/dev/null || return
+        printf '#!/bin/sh\n# peerage: while packages are installed\nexit 101\n' |
+            "${sudo[@]}" tee "$policy" >/dev/null || return
         "${sudo[@]}" chmod 755 "$policy"
     fi
     local done=0 apt=("${sudo[@]}" env DEBIAN_FRONTEND=noninteractive
         apt-get -qq -y -o Dpkg::Use-Pty=0)
-    { "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "${missing[@]}"; } \
-        </dev/null >&2 || done=$?
-    [ -z "$policy" ] || "${sudo[@]}" rm -f "$policy"
+    (
+        # Also where it is stopped.
+        [ -z "$policy" ] || trap '"${sudo[@]}" rm -f "$policy"' EXIT
+        trap 'exit 130' INT
+        trap 'exit 143' TERM
+        "${apt[@]}" update && "${apt[@]}" install --no-install-recommends "${missing[@]}"
+    ) </dev/null >&2 || done=$?
     if [ -z "$before" ] && [ -n "$(peerage_service)" ]; then
         "${sudo[@]}" kill -QUIT "$(peerage_service)"
     fi

@@ -109,15 +109,18 @@ until_ok served
 sleep 1
 running=$(call "$api/" | grep -oE '"build": ?"[0-9a-f]{16}"')
 packages install "$new"
-differs() { ! has "${running/build/build_on_disk}" call "$api/"; }
-until_ok differs
+# Whether the answer, and it is one, has something else.
+answers_without() {
+    local answer
+    answer=$(call "$api/") && ! grep -qF -- "$1" <<<"$answer"
+}
+until_ok answers_without "${running/build/build_on_disk}"
 [ "$(master)" = "$before" ] || failed "the upgrade has started nginx anew"
 grep -q "/etc/init.d/nginx upgrade" "$work/apt.log" || failed "the package does not say what is left to do"
 kept "package"
 /etc/init.d/nginx upgrade >/dev/null
 [ "$(master)" != "$before" ] || failed "the master is the old one"
-other() { ! has "$running" call "$api/"; }
-until_ok other
+until_ok answers_without "$running"
 kept "nginx upgraded"
 end_load "package upgraded, then nginx by USR2"
 
