@@ -19,6 +19,7 @@ use super::{apps, clock};
 use crate::conf::{Main, Store, Zone};
 use crate::ffi::global::Global;
 use crate::ffi::process;
+use crate::log::Seldom;
 use crate::net::executor;
 use crate::net::time::sleep;
 use crate::store::{self, Store as Client};
@@ -199,7 +200,14 @@ impl Desk {
                     self.cache.put_absent(kind, key, read, clock::now(), &who());
                     Got::Absent
                 }
-                Reply::Malformed => Got::Malformed,
+                Reply::Malformed => {
+                    static BAD: Seldom = Seldom::new();
+                    if BAD.may() {
+                        let (key, of) = (String::from_utf8_lossy(key), &self.name);
+                        log!(Warn, "tenant \"{key}\" of store \"{of}\" has no valid app or status");
+                    }
+                    Got::Malformed
+                }
                 Reply::Down(why) => Got::Down(why),
             },
             Kind::App => {
@@ -221,7 +229,12 @@ impl Desk {
                         }
                     },
                     // Nonsense is asked for no more often than nothing.
-                    Reply::Absent | Reply::Malformed => {
+                    absent @ (Reply::Absent | Reply::Malformed) => {
+                        static BAD: Seldom = Seldom::new();
+                        if absent == Reply::Malformed && BAD.may() {
+                            let of = &self.name;
+                            log!(Warn, "app \"{name}\" of store \"{of}\" is no list of addresses");
+                        }
                         self.cache.put_absent(kind, key, read, clock::now(), &who());
                         Got::Absent
                     }

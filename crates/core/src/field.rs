@@ -130,6 +130,9 @@ pub enum FieldError {
     /// Said of certificates, where there are none.
     #[error("needs \"tls\"")]
     NeedsTls,
+    /// TLS with servers that are told by their addresses.
+    #[error("needs \"tls_name\" where there is \"tls\"")]
+    NeedsTlsName,
     /// A cache that is too small.
     #[error("must be at least 512k")]
     CacheTooSmall,

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use peerage_core::crc;
@@ -128,10 +128,14 @@ pub(super) fn identity(path: &Path) -> Option<Identity> {
     fs::symlink_metadata(path).ok().map(|meta| Identity::of(&meta))
 }
 
-/// Writes a new file beside a state file.
+/// Writes a new file beside a state file, for the owner of the directory.
 pub(super) fn write_beside(path: &Path, suffix: &str, bytes: &[u8]) -> io::Result<PathBuf> {
     let to = beside(path, suffix);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&to)?;
+    if let Ok(meta) = fs::metadata(directory(path)) {
+        // Who may not give it away is who writes state files.
+        let _ = fchown(&file, Some(meta.uid()), Some(meta.gid()));
+    }
     file.write_all(bytes)?;
     file.sync_all()?;
     Ok(to)

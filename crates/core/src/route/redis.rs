@@ -137,6 +137,11 @@ impl RedisConf {
         {
             return Err(DeclareError::Value { word, error: FieldError::NeedsTls });
         }
+        // A master is told by its address, which certificates have no name for.
+        if let (Some(master), true, None) = (&conf.sentinel, conf.tls, &conf.tls_name) {
+            let word = format!("sentinel={master}");
+            return Err(DeclareError::Value { word, error: FieldError::NeedsTlsName });
+        }
         Ok(conf)
     }
 
@@ -210,5 +215,8 @@ mod tests {
             assert!(RedisConf::parse(&["server=127.0.0.1", bad]).is_err(), "{bad}");
         }
         assert!(RedisConf::parse(&[]).is_err());
+        let told = ["server=127.0.0.1", "sentinel=m", "tls"];
+        assert!(RedisConf::parse(&told).is_err());
+        assert!(RedisConf::parse(&[&told[..], &["tls_name=r"]].concat()).is_ok());
     }
 }
