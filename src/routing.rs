@@ -8,6 +8,7 @@ mod clock;
 mod desk;
 mod figures;
 mod flights;
+mod malformed;
 mod memory;
 mod saved;
 mod store;

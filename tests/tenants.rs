@@ -18,6 +18,7 @@ fn conf(server: impl std::fmt::Display, store: &str, route: &str) -> Conf {
              upstream tenants {{ peerage main name=$peerage_route; keepalive 4; }}
              {TOLD}
              server {{ listen {{web}};
+                 location = /metrics {{ peerage_metrics; }}
                  location / {{
                      peerage_route $http_x_tenant redis=routes {route};
                      proxy_pass http://tenants;
@@ -64,6 +65,12 @@ fn of(nginx: &Nginx, tenant: &str) -> Reply {
 fn told(nginx: &Nginx, tenant: &str) -> (u16, String) {
     let reply = of(nginx, tenant);
     (reply.status, reply.header("x-route").unwrap_or_default().trim().to_owned())
+}
+
+/// A sample of the store.
+fn figure(nginx: &Nginx, name: &str, labels: &[(&str, &str)]) -> f64 {
+    let shown = Exposition::of(&nginx.get("/metrics"));
+    shown.one(name, &[&[("store", "routes")], labels].concat())
 }
 
 fn is(nginx: &Nginx, tenant: &str, status: u16, route: &str) {
@@ -236,6 +243,46 @@ fn rows_14_15_nonsense_changes_nothing_that_was_good() {
 }
 
 #[test]
+fn nonsense_of_one_tenant_is_seldom_asked_for_and_takes_nothing_from_others() {
+    let Scene { nginx, redis, a: _a, b: _b } =
+        started("tracking=off", "negative=1h miss_limit=5r/m");
+    redis.ok(&["HSET", "tenant:odd", "app", "a", "status", "active "]);
+    for _ in 0..50 {
+        is(&nginx, "odd", 502, "BAD");
+    }
+    assert_eq!(redis.calls("hmget"), 1);
+    is(&nginx, "acme", 200, "a MISS");
+    let line = "tenant \"odd\" of store \"routes\" has no valid app or status";
+    assert_eq!(nginx.error_log().matches(line).count(), 1);
+}
+
+#[test]
+fn limits_of_two_locations_are_apart() {
+    let redis = Redis::new();
+    let (a, b) = (Backend::new("a"), Backend::new("b"));
+    fill(&redis, &b);
+    let nginx = Nginx::builder()
+        .http(
+            "peerage_zone main 2m;
+             peerage_redis routes server={redis} cache=1m tracking=off;
+             upstream a { peerage main; server {a}; }
+             server { listen {web};
+                 location /slow { peerage_route $http_x_tenant redis=routes miss_limit=1r/m;
+                                  proxy_pass http://a; }
+                 location / { peerage_route $http_x_tenant redis=routes; proxy_pass http://a; } }",
+        )
+        .set("redis", redis.addr())
+        .set("a", &a)
+        .start();
+    let of = |path: &str, tenant: &str| {
+        Request::get(path).header("X-Tenant", tenant).send(nginx.web()).unwrap().status
+    };
+    assert_eq!(of("/slow", "guess"), 404);
+    assert_eq!(of("/slow", "other"), 404);
+    assert_eq!(of("/", "acme"), 200);
+}
+
+#[test]
 fn row_16_an_app_without_a_server_is_as_any_upstream_without() {
     let Scene { nginx, redis: _redis, a, b: _b } = started("", "");
     nginx.api().verb("a", &a, "down");
@@ -270,10 +317,13 @@ fn row_18_an_emptied_store_is_known_by_its_marker() {
     is(&nginx, "acme", 200, "a STALE");
     is(&nginx, "globex", 200, "orders-v2 STALE");
     is(&nginx, "nobody", 503, "DOWN");
+    assert_eq!(figure(&nginx, "peerage_store_up", &[]), 0.0);
+    assert!(figure(&nginx, "peerage_store_failures_total", &[("reason", "wiped")]) >= 3.0);
     fill(&redis, &b);
     redis.set("epoch", "2");
     redis.del("tenant:acme");
     eventually(secs(5), || told(&nginx, "acme") == (404, "NEGATIVE".to_owned()));
+    assert_eq!(figure(&nginx, "peerage_store_up", &[]), 1.0);
 }
 
 #[test]
@@ -304,6 +354,48 @@ fn row_19_what_changes_is_in_force_at_once_and_a_lost_connection_makes_all_stale
     eventually(secs(5), || told(&nginx, "globex").1 == "orders-v2 FRESH");
     redis.flush();
     eventually(secs(5), || told(&nginx, "globex") == (404, "NEGATIVE".to_owned()));
+}
+
+#[test]
+fn what_may_have_changed_unheard_is_asked_for_before_it_is_used() {
+    let Scene { nginx, redis, a: _a, b: _b } = started("", "valid=1ms stale=1ms valid_tracked=1h");
+    let stays = |tenant: &str, route: &str| {
+        told(&nginx, tenant);
+        let_pass(ms(5));
+        told(&nginx, tenant) == (200, route.to_owned())
+    };
+    eventually(secs(5), || stays("acme", "a FRESH") && stays("globex", "orders-v2 FRESH"));
+    redis.drop_clients();
+    eventually(secs(5), || told(&nginx, "globex").1 != "orders-v2 FRESH");
+    eventually(secs(5), || stays("globex", "orders-v2 FRESH"));
+    // Nobody has asked for it since; somebody listens again.
+    is(&nginx, "acme", 200, "a MISS");
+}
+
+#[test]
+fn a_write_is_in_force_also_where_an_older_question_is_under_way() {
+    let dns = Dns::new();
+    dns.say("silent.test", Say::Nothing);
+    let resolver = format!("timeout=2s; resolver {dns} ipv6=off valid=1s");
+    let Scene { nginx, redis, a, b } = started(&resolver, "valid=1ms valid_tracked=1h");
+    redis.tenant("slow", "slow", "active");
+    redis.set("app:slow", "silent.test:80");
+    eventually(secs(5), || {
+        told(&nginx, "globex");
+        let_pass(ms(5));
+        told(&nginx, "globex").1 == "orders-v2 FRESH"
+    });
+    let asked = redis.calls("get");
+    let mut waits = Conn::open(nginx.web()).unwrap();
+    waits.begin(&Request::get("/").header("X-Tenant", "slow")).unwrap();
+    eventually(secs(5), || redis.calls("get") > asked);
+    redis.set("app:slow", &b.addr());
+    // What is told later has come, so this has.
+    redis.set("app:orders-v2", &a.addr());
+    eventually(secs(5), || of(&nginx, "globex").backend() == "a");
+    let reply = of(&nginx, "slow");
+    assert_eq!((reply.status, reply.backend()), (200, "b"));
+    let _ = waits.reply().unwrap();
 }
 
 #[test]

@@ -444,6 +444,38 @@ fn a_state_file_is_read_as_far_as_it_is_good() {
 }
 
 #[test]
+fn another_database_is_another_store_in_memory_and_in_the_file() {
+    let redis = Redis::new();
+    let (a, b) = (Backend::new("a"), Backend::new("b"));
+    let fill = "redis.call('SELECT', ARGV[1])
+                redis.call('HSET', 'tenant:x', 'app', ARGV[2], 'status', 'active')
+                redis.call('SET', 'app:b', ARGV[3])";
+    redis.ok(&["EVAL", fill, "0", "0", "a", &b.addr()]);
+    redis.ok(&["EVAL", fill, "0", "1", "b", &b.addr()]);
+    let state = "state={prefix}/routes.state";
+    let text = |db| http(&store(&format!("tracking=off db={db} {state}")), "valid=1h stale=1h");
+    let conf = Nginx::builder().http(text(0)).with_api("write=on").set("redis", redis.addr());
+    let mut nginx = conf.set("a", &a).set("b", &b).start();
+    let of = |nginx: &Nginx| {
+        let reply = Request::get("/").header("X-Tenant", "x").send(nginx.web()).unwrap();
+        reply.header("x-route").unwrap().to_owned()
+    };
+    assert_eq!((of(&nginx), of(&nginx)), ("a MISS".into(), "a FRESH".into()));
+    let file = nginx.path("routes.state");
+    eventually(secs(5), || fs::read_to_string(&file).is_ok_and(|text| text.contains("\"x\"")));
+    nginx.change(|conf| conf.http(text(1)));
+    nginx.reload();
+    assert_eq!((of(&nginx), of(&nginx)), ("b MISS".into(), "b FRESH".into()));
+
+    // The file of another database is no answer either.
+    eventually(secs(5), || fs::read_to_string(&file).is_ok_and(|text| text.contains("\"db\":1")));
+    nginx.change(|conf| conf.http(text(0)));
+    nginx.restart();
+    assert_eq!(of(&nginx), "a MISS");
+    assert!(nginx.error_log().contains("is of another database or other prefixes"));
+}
+
+#[test]
 fn a_file_that_cannot_be_written_is_told_and_written_later() {
     let scene = Scene::new("state={prefix}/dir/routes.state", "valid=1h", |conf| {
         let dir = conf.prefix().join("dir");
@@ -489,14 +521,15 @@ fn what_cannot_be_is_refused_with_the_configuration() {
         "peerage_redis x server={redis} state=s; peerage_zone main 1m state=s;",
         "/s\" of peerage zone \"main\" is already used by redis \"x\"",
     );
-    refused("peerage_zone x 1m; peerage_redis x server={redis};", "duplicate peerage zone \"x\"");
+    refused(
+        "peerage_zone x 1m; peerage_redis x server={redis};",
+        "redis \"x\" has the name of a peerage zone",
+    );
     refused(
         "peerage_redis x server={redis}; peerage_zone x 1m;",
-        "conflicts with already declared",
+        "peerage zone \"x\" has the name of a redis",
     );
-    refused("peerage_redis x server={redis}; peerage_zone x 8m;", "duplicate zone \"x\"");
     refused("peerage_redis x server={redis}; peerage_redis x server={redis};", "duplicate");
-    refused("peerage_redis x server={redis}; peerage_zone x:cache 1m;", "x:cache");
     refused(
         "peerage_zone main 1m; server { location / { peerage_route $host redis=x; return 200; } }",
         "unknown redis \"x\" in \"peerage_route\" directive",

@@ -30,7 +30,8 @@ impl Store {
         let name = redis.name.clone();
         let main = cf.main();
         if main.zone(&name).is_some() {
-            return Err(Refused::because(format!("duplicate peerage zone \"{name}\"")));
+            let text = format!("redis \"{name}\" has the name of a peerage zone");
+            return Err(Refused::because(text));
         }
         let size = usize::try_from(redis.settings.cache).unwrap_or(usize::MAX);
         let page = shm::page_size();
@@ -49,8 +50,11 @@ impl Store {
             fresh: Cell::new(false),
             desk: OnceCell::new(),
         });
-        shm::add(cf, &name, of_apps, &store.apps)?;
-        shm::add_cache(cf, &format!("{name}:cache"), of_cache, &store)?;
+        // Other memory where keys mean something else, or sizes differ: nothing of before is here.
+        let RedisConf { db, tenant_prefix, app_prefix, .. } = store.conf();
+        let place = format!("{name}:{size}:{db}:{tenant_prefix}:{app_prefix}");
+        shm::add(cf, &format!("{place}:apps"), of_apps, &store.apps)?;
+        shm::add_cache(cf, &format!("{place}:cache"), of_cache, &store)?;
         Ok(store)
     }
 

@@ -170,6 +170,9 @@ pub(crate) fn set(cf: &Conf<'_>) -> Result<(), Refused> {
             return Err(Refused::because(format!("duplicate peerage zone \"{name}\"")));
         }
     }
+    if main.store(name).is_some() {
+        return Err(Refused::because(format!("peerage zone \"{name}\" has the name of a redis")));
+    }
     if let Some(path) = &state
         && let Some(whose) = main.keeps(path)
     {

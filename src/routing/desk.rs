@@ -8,11 +8,13 @@ use peerage_core::addr::ServerAddr;
 use peerage_core::name::UpstreamName;
 use peerage_core::route::app;
 use peerage_core::route::decide::{Changed, Down};
+use peerage_core::route::redis::RedisConf;
 use peerage_core::route::reply::Found as Reply;
 use peerage_zone::cache::{Cache, Flight, Kind, Who};
 use peerage_zone::{AppName, Worker};
 
 use super::flights::{Flights, Got};
+use super::malformed::Malformed;
 use super::saved::Saver;
 use super::tracking::Tracking;
 use super::{apps, clock};
@@ -38,6 +40,7 @@ pub(crate) struct Desk {
     /// Whether the store is to tell what changes.
     listens: bool,
     flights: Flights,
+    malformed: Malformed,
     tracking: Tracking,
     saver: Saver,
 }
@@ -102,6 +105,7 @@ impl Desk {
             timeout: of.conf().timeout,
             listens: of.conf().tracking,
             flights: Flights::default(),
+            malformed: Malformed::default(),
             tracking: Tracking::default(),
             saver: Saver::default(),
         }
@@ -109,6 +113,10 @@ impl Desk {
 
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(super) fn conf(&self) -> &RedisConf {
+        &self.client.redis.settings
     }
 
     pub(super) fn client(&self) -> Rc<Client> {
@@ -140,9 +148,21 @@ impl Desk {
         self.flights.find(kind, key).is_some()
     }
 
+    /// Whether the store said nonsense of a tenant within such a time.
+    pub(super) fn is_malformed(&self, key: &[u8], within: u64) -> bool {
+        self.malformed.has(&self.cache, key, clock::now(), within)
+    }
+
     /// Asks, or waits for the answer to who has asked already.
     pub(super) async fn join(self: &Rc<Self>, kind: Kind, key: &[u8]) -> Rc<Got> {
-        let flight = match self.flights.find(kind, key) {
+        let mut found = self.flights.find(kind, key);
+        if let Some(old) = found.as_ref().filter(|old| !self.cache.is_current(kind, key, old.asked))
+        {
+            // It may bring what was so before a change that was told since.
+            old.answer().await;
+            found = self.flights.find(kind, key);
+        }
+        let flight = match found {
             Some(flight) => flight,
             None if self.flights.len() >= FLIGHTS => return Rc::new(Got::Down(Down::Busy)),
             None => self.ask(kind, key),
@@ -151,7 +171,8 @@ impl Desk {
     }
 
     fn ask(self: &Rc<Self>, kind: Kind, key: &[u8]) -> Rc<super::flights::Flight> {
-        let flight = self.flights.begin(kind, key);
+        let asked = self.cache.begin(kind, key, clock::now());
+        let flight = self.flights.begin(kind, key, asked);
         let ending = Ending { desk: Rc::clone(self), kind, key: key.to_vec() };
         flight.asked_by(executor::spawn(async move {
             let got = ending.desk.fly(kind, &ending.key).await;
@@ -160,30 +181,44 @@ impl Desk {
         flight
     }
 
-    /// Asks for one key, unless another process does.
-    async fn fly(&self, kind: Kind, key: &[u8]) -> Got {
-        let (began, before) = (clock::now(), self.asked(kind, key));
+    /// Waits until no other process asks for a key, or `known` has what that was to bring; until a
+    /// question's time is over.
+    async fn claim<T>(
+        &self,
+        kind: Kind,
+        key: &[u8],
+        known: impl Fn() -> Option<T>,
+    ) -> Result<Landing<'_>, Option<T>> {
+        let began = clock::now();
         let mut pause = 1;
-        let claim = loop {
+        loop {
             let claim = self.cache.claim(kind, key, clock::now(), self.span(), &who());
+            let claim = claim.map(|it| Landing { cache: &self.cache, claim: Cell::new(Some(it)) });
             // Whoever had it before may have an answer.
-            if let Some(got) = self.heard_since(kind, key, before) {
-                if let Some(claim) = claim {
-                    self.cache.land(claim);
-                }
-                return got;
+            if let Some(known) = known() {
+                return Err(Some(known));
             }
             if let Some(claim) = claim {
-                break claim;
+                return Ok(claim);
             }
             if clock::now() - began > self.span() {
-                return Got::Down(Down::Timeout);
+                return Err(None);
             }
             sleep(pause).await;
             pause = (2 * pause).min(8);
+        }
+    }
+
+    /// Asks for one key, unless another process does.
+    async fn fly(&self, kind: Kind, key: &[u8]) -> Got {
+        let before = self.asked(kind, key);
+        let known = || self.heard_since(kind, key, before);
+        let _landing = match self.claim(kind, key, known).await {
+            Ok(landing) => landing,
+            Err(known) => return known.unwrap_or(Got::Down(Down::Timeout)),
         };
-        let _landing = Landing { cache: &self.cache, claim: Cell::new(Some(claim)) };
         if !self.cache.may_ask(clock::now()) {
+            self.cache.missed(Down::Open);
             return Got::Down(Down::Open);
         }
         let read = self.cache.begin(kind, key, clock::now());
@@ -206,6 +241,7 @@ impl Desk {
                         let (key, of) = (String::from_utf8_lossy(key), &self.name);
                         log!(Warn, "tenant \"{key}\" of store \"{of}\" has no valid app or status");
                     }
+                    self.malformed.put(key, read, clock::now());
                     Got::Malformed
                 }
                 Reply::Down(why) => Got::Down(why),
@@ -249,7 +285,7 @@ impl Desk {
     fn heard<T>(&self, found: Reply<T>, until: u64) -> Reply<T> {
         match found {
             // It answers; what it has lost is another matter.
-            Reply::Down(Down::Wiped) => self.cache.answered(),
+            Reply::Down(Down::Wiped) => self.cache.wiped(),
             Reply::Down(why) => self.cache.failed(why, clock::now()),
             _ => self.cache.answered(),
         }
@@ -307,6 +343,12 @@ impl Desk {
         if worker.is_upstream(upstream.as_str().as_bytes()) {
             return Some(worker);
         }
+        // As a question: else these could replace newer servers that another one brings.
+        let is_there = || worker.is_upstream(upstream.as_str().as_bytes()).then_some(worker);
+        let _landing = match self.claim(Kind::App, name, is_there).await {
+            Ok(landing) => landing,
+            Err(known) => return known,
+        };
         let mut value = Vec::new();
         self.cache.app(name, clock::now(), &mut value)?;
         let servers = app::parse(&value).ok()?;

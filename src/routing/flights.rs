@@ -9,7 +9,7 @@ use std::task::{Poll, Waker};
 
 use peerage_core::route::Status;
 use peerage_core::route::decide::{Answer, Down};
-use peerage_zone::cache::Kind;
+use peerage_zone::cache::{Kind, Read};
 
 use crate::net::executor::Handle;
 
@@ -47,8 +47,9 @@ pub(super) struct Flights(RefCell<HashMap<Key, Rc<Flight>>>);
 type Key = (Kind, Box<[u8]>);
 
 /// A question.
-#[derive(Default)]
 pub(super) struct Flight {
+    /// When it was begun.
+    pub(super) asked: Read,
     got: OnceCell<Rc<Got>>,
     wakers: RefCell<Vec<Waker>>,
     /// Whoever asks.
@@ -66,8 +67,9 @@ impl Flights {
     }
 
     /// Begins one.
-    pub(super) fn begin(&self, kind: Kind, key: &[u8]) -> Rc<Flight> {
-        let flight = Rc::new(Flight::default());
+    pub(super) fn begin(&self, kind: Kind, key: &[u8], asked: Read) -> Rc<Flight> {
+        let (got, wakers, task) = <(OnceCell<_>, RefCell<_>, Cell<_>)>::default();
+        let flight = Rc::new(Flight { asked, got, wakers, task });
         self.0.borrow_mut().insert((kind, key.into()), Rc::clone(&flight));
         flight
     }

@@ -68,12 +68,21 @@ pub(crate) fn load(store: &Store, cycle: Cycle<'_>) {
     };
     let who = Who { pid: process::pid(), alive: &|pid| process::alive(pid, 0) };
     let (now, shift) = (clock::now(), -clock::to_unix());
-    let mut reader = Reader::new(&bytes);
+    let mut reader = Reader::new(&bytes, store.conf());
     let mut loaded = 0_usize;
     for saved in reader.by_ref() {
         loaded += usize::from(cache.load(&saved.shifted(shift), now, &who) == Put::Stored);
     }
     let (name, skipped) = (store.name(), reader.skipped());
+    if reader.is_foreign() {
+        log.write(
+            Level::Warn,
+            0,
+            format_args!(
+                "state file \"{path}\" of redis \"{name}\" is of another database or other prefixes"
+            ),
+        );
+    }
     log.write(
         Level::Notice,
         0,

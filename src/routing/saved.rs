@@ -93,7 +93,7 @@ async fn save(desk: Weak<Desk>, path: PathBuf) {
     let (began, changed) = (timer::fresh(), desk.cache.changed());
     let mut cursor = Cursor::default();
     let mut text = Vec::new();
-    saved::begin(&mut text);
+    saved::begin(&mut text, desk.conf());
     while desk.cache.walk(&mut cursor, AT_ONCE, &mut |one| {
         saved::line(&mut text, &one.shifted(clock::to_unix()));
     }) {

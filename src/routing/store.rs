@@ -7,7 +7,8 @@ use std::rc::Rc;
 
 use peerage_core::name::has_upper;
 use peerage_core::route::decide::{
-    self, Cached, Changed, From, Holds, Look, MISSED, Place, Shown, Table, Verdict, of_zone,
+    self, Answer, Cached, Changed, Down, From, Holds, Look, MISSED, Place, Shown, Table, Verdict,
+    of_zone,
 };
 use peerage_core::route::{Status, is_key};
 use peerage_zone::cache::{Cache, Kind};
@@ -129,9 +130,11 @@ fn is_fresh(
     age <= times.surely(tracked) || age <= times.valid(tracked, random(key))
 }
 
-/// How long what is said of a key is fresh.
-fn valid(route: &Route, cache: &Cache, key: &[u8], tracked: bool) -> u64 {
-    route.conf.times.valid(tracked && cache.is_tracked(clock::now()), random(key))
+/// How long what is said of a key is fresh. What may have changed unheard counts as if nobody had
+/// listened.
+fn valid(route: &Route, cache: &Cache, key: &[u8], (tracked, changed): (bool, Changed)) -> u64 {
+    let tracked = tracked && changed == Changed::No && cache.is_tracked(clock::now());
+    route.conf.times.valid(tracked, random(key))
 }
 
 /// A number for each key, so that what was read together is not read again together.
@@ -176,6 +179,17 @@ pub(super) async fn ask(
     }
 }
 
+/// Looks at the cache; counts where the store would be asked and is known to be away.
+fn looked(route: &Route, desk: &Desk, cached: Option<&Cached<'_>>, now: u64) -> Look {
+    let look = decide::look(cached, now, &route.conf.times, &route.conf.answers, desk.away());
+    if let Look::Done(verdict) = look
+        && matches!(verdict.shown(), Shown::Stale | Shown::Down)
+    {
+        desk.cache.missed(Down::Open);
+    }
+    look
+}
+
 /// What is said of a tenant, and the app where its requests pass.
 async fn tenant(route: &Route, desk: &Rc<Desk>, key: &[u8]) -> (Verdict, Vec<u8>) {
     let (conf, cache) = (&route.conf, &desk.cache);
@@ -189,7 +203,7 @@ async fn tenant(route: &Route, desk: &Rc<Desk>, key: &[u8]) -> (Verdict, Vec<u8>
                 status => Holds::Held(status),
             },
             at: seen.at,
-            valid: valid(route, cache, key, seen.tracked),
+            valid: valid(route, cache, key, (seen.tracked, seen.changed)),
             changed: seen.changed,
         }),
         (None, Some(absent)) => Some(Cached {
@@ -203,12 +217,18 @@ async fn tenant(route: &Route, desk: &Rc<Desk>, key: &[u8]) -> (Verdict, Vec<u8>
     let kept =
         || seen.as_ref().map_or(&[][..], |seen| &room.as_flattened()[..seen.app_len]).to_vec();
     let now = clock::now();
-    let verdict = match decide::look(cached.as_ref(), now, &conf.times, &conf.answers, desk.away())
-    {
+    let nonsense = desk.is_malformed(key, conf.times.negative);
+    let verdict = match looked(route, desk, cached.as_ref(), now) {
         Look::Done(verdict) => verdict,
         Look::Refresh(verdict) => {
-            desk.refresh(Kind::Tenant, key);
+            if !nonsense {
+                desk.refresh(Kind::Tenant, key);
+            }
             verdict
+        }
+        Look::AskUnknown | Look::Ask if nonsense => {
+            let (answer, times) = (Answer::Malformed, &conf.times);
+            decide::settle(Table::Keys, cached.as_ref(), answer, now, times, &conf.answers).0
         }
         // Who waits for an answer to another one's question asks none.
         Look::AskUnknown
@@ -240,12 +260,11 @@ async fn app(route: &Route, desk: &Rc<Desk>, name: &[u8]) -> (Verdict, Option<&'
     let cached = cache.app_seen(name, clock::now()).map(|seen| Cached {
         holds: Holds::Active,
         at: seen.at,
-        valid: valid(route, cache, name, seen.tracked),
+        valid: valid(route, cache, name, (seen.tracked, seen.changed)),
         changed: seen.changed,
     });
     let now = clock::now();
-    let verdict = match decide::look(cached.as_ref(), now, &conf.times, &conf.answers, desk.away())
-    {
+    let verdict = match looked(route, desk, cached.as_ref(), now) {
         Look::Done(verdict) => verdict,
         Look::Refresh(verdict) => {
             desk.refresh(Kind::App, name);

@@ -228,7 +228,7 @@ const PLUS: &[&str] = &[
 ];
 
 const SAVED: &[&str] = &[
-    "{\"peerage_store\":1}\n\
+    "{\"peerage_store\":1,\"db\":0,\"tenant_prefix\":\"tenant:\",\"app_prefix\":\"app:\"}\n\
      {\"tenant\":\"acme\",\"app\":\"orders-v2\",\"status\":\"active\",\"at\":1795986307000}\n\
      {\"tenant\":\"é \\u0022\",\"status\":\"suspended\",\"at\":0}\n\
      {\"app\":\"orders-v2\",\"servers\":\"10.0.0.1:8080, [::1]\",\"at\":1795986307000}\n",

@@ -126,6 +126,12 @@ impl Cache {
         Read { at: now, epoch, generation, tracked: self.is_tracked(now) }
     }
 
+    /// Whether nothing was told since of what a question is about.
+    pub fn is_current(&self, kind: Kind, key: &[u8], read: Read) -> bool {
+        let generation = self.generation(self.key(kind, key).hash).load(Ordering::SeqCst);
+        (generation, self.epoch()) == (read.generation, read.epoch)
+    }
+
     /// Marks what is cached of a key, and what is being asked of it: it has changed.
     pub fn invalidate(&self, kind: Kind, key: &[u8]) {
         let looked = self.key(kind, key);

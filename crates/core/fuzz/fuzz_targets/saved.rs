@@ -4,23 +4,25 @@
 
 use libfuzzer_sys::fuzz_target;
 use peerage_core::name::UpstreamName;
+use peerage_core::route::redis::RedisConf;
 use peerage_core::route::saved::{self, Reader, Saved};
 use peerage_core::route::{Status, app, is_key};
 
 fuzz_target!(|bytes: &[u8]| {
-    let mut reader = Reader::new(bytes);
+    let conf = RedisConf::default();
+    let mut reader = Reader::new(bytes, &conf);
     let all: Vec<Saved<'_>> = reader.by_ref().collect();
     let lines = bytes.split_inclusive(|&b| b == b'\n').count();
     assert!(all.len() + reader.skipped() <= lines);
     all.iter().for_each(check);
     let mut again = Vec::new();
-    saved::begin(&mut again);
+    saved::begin(&mut again, &conf);
     all.iter().for_each(|one| saved::line(&mut again, one));
-    let mut reader = Reader::new(&again);
+    let mut reader = Reader::new(&again, &conf);
     assert_eq!(reader.by_ref().collect::<Vec<_>>(), all);
     assert_eq!(reader.skipped(), 0);
     // A line that is cut off takes nothing but itself.
-    let torn: Vec<Saved<'_>> = Reader::new(&again[..again.len() - 1]).collect();
+    let torn: Vec<Saved<'_>> = Reader::new(&again[..again.len() - 1], &conf).collect();
     assert_eq!(torn, all[..all.len().saturating_sub(1)]);
 });
 

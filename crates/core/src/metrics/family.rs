@@ -165,7 +165,7 @@ pub static FAMILIES: &[Family] = &[
         .labels(&["status"]),
     gauge(
         "peerage_store_up",
-        "1 where the store of routes answered last, 0 where it failed five times since.",
+        "1 where the store of routes answered last, with what it had; 0 where it failed five times since.",
         Of::Store(|store| Value::Int(store.up.into())),
     ),
     gauge(

@@ -1,19 +1,21 @@
 //! The state file of a store: what was cached of it, a line of JSON for each tenant and app.
 //!
 //! ```text
-//! {"peerage_store":1}
+//! {"peerage_store":1,"db":0,"tenant_prefix":"tenant:","app_prefix":"app:"}
 //! {"tenant":"acme","app":"orders-v2","status":"active","at":1795986307000}
 //! {"app":"orders-v2","servers":"10.0.0.1:8080,10.0.0.2:8080","at":1795986307000}
 //! ```
 //!
 //! Each line stands by itself and is checked as what a store replies is: it may be missing, and
 //! none can be wrong. So the file needs no checksum and no end; what does not read well is left
-//! out and counted. Unknown fields are ignored, for later versions of the same format.
+//! out and counted. Unknown fields are ignored, for later versions of the same format. The first line
+//! says what keys mean: the file of another database is not that of this one.
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
+use super::redis::RedisConf;
 use super::{Status, app, key};
 use crate::name::UpstreamName;
 
@@ -78,9 +80,9 @@ impl Saved<'_> {
     }
 }
 
-/// Begins a file.
-pub fn begin(out: &mut Vec<u8>) {
-    push(out, &Head { peerage_store: FORMAT });
+/// Begins a file of such a store.
+pub fn begin(out: &mut Vec<u8>, conf: &RedisConf) {
+    push(out, &Head { peerage_store: FORMAT, of: Some(Meaning::of(conf)) });
 }
 
 /// Appends a line; its time is unix ms.
@@ -108,13 +110,20 @@ pub struct Reader<'a> {
     rest: &'a [u8],
     /// The next line is the first one.
     first: bool,
+    of: Meaning<'a>,
     skipped: usize,
+    foreign: bool,
 }
 
 impl<'a> Reader<'a> {
-    /// Of a file's bytes.
-    pub const fn new(bytes: &'a [u8]) -> Self {
-        Self { rest: bytes, first: true, skipped: 0 }
+    /// Of a file's bytes, for such a store.
+    pub fn new(bytes: &'a [u8], conf: &'a RedisConf) -> Self {
+        Self { rest: bytes, first: true, of: Meaning::of(conf), skipped: 0, foreign: false }
+    }
+
+    /// Whether the file is of another database, or of other keys; then nothing of it is read.
+    pub const fn is_foreign(&self) -> bool {
+        self.foreign
     }
 
     /// Lines that were left out so far. A file of a later format has but one.
@@ -141,10 +150,11 @@ impl<'a> Iterator for Reader<'a> {
         loop {
             let line = self.line()?;
             if std::mem::take(&mut self.first)
-                && let Ok(head) = serde_json::from_slice::<Head>(line)
+                && let Ok(head) = serde_json::from_slice::<Head<'_>>(line)
             {
-                if head.peerage_store > FORMAT {
-                    self.skipped += 1;
+                self.skipped += usize::from(head.peerage_store > FORMAT);
+                self.foreign = head.of.is_some_and(|of| of != self.of);
+                if head.peerage_store > FORMAT || self.foreign {
                     self.rest = &[];
                 }
                 continue;
@@ -175,8 +185,30 @@ fn read(line: &[u8]) -> Option<Saved<'_>> {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Head {
+struct Head<'a> {
     peerage_store: u32,
+    #[serde(flatten, borrow)]
+    of: Option<Meaning<'a>>,
+}
+
+/// What keys mean.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Meaning<'a> {
+    db: u32,
+    #[serde(borrow)]
+    tenant_prefix: Cow<'a, str>,
+    #[serde(borrow)]
+    app_prefix: Cow<'a, str>,
+}
+
+impl<'a> Meaning<'a> {
+    fn of(conf: &'a RedisConf) -> Self {
+        Self {
+            db: conf.db,
+            tenant_prefix: conf.tenant_prefix.as_str().into(),
+            app_prefix: conf.app_prefix.as_str().into(),
+        }
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -200,6 +232,8 @@ fn push(out: &mut Vec<u8>, line: &impl Serialize) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::LazyLock;
+
     use super::*;
 
     fn tenant(key: &str, app: Option<&str>, status: &str, at: u64) -> Saved<'static> {
@@ -225,21 +259,44 @@ mod tests {
         ]
     }
 
+    static CONF: LazyLock<RedisConf> = LazyLock::new(RedisConf::default);
+
+    fn reading(bytes: &[u8]) -> Reader<'_> {
+        Reader::new(bytes, &CONF)
+    }
+
     fn file() -> Vec<u8> {
         let mut out = Vec::new();
-        begin(&mut out);
+        begin(&mut out, &RedisConf::default());
         all().iter().for_each(|saved| line(&mut out, saved));
         out
+    }
+
+    #[test]
+    fn the_file_of_another_database_is_not_read() {
+        let file = file();
+        let mut others = [RedisConf::default(), RedisConf::default(), RedisConf::default()];
+        others[0].db = 1;
+        others[1].tenant_prefix = "t:".to_owned();
+        others[2].app_prefix = String::new();
+        for other in &others {
+            let mut reader = Reader::new(&file, other);
+            assert_eq!((reader.next(), reader.is_foreign(), reader.skipped()), (None, true, 0));
+        }
+        let mut old =
+            reading(b"{\"peerage_store\":1}\n{\"app\":\"a\",\"servers\":\"b\",\"at\":1}\n");
+        assert!(old.next().is_some() && !old.is_foreign(), "which said nothing of it");
     }
 
     #[test]
     fn what_is_written_reads_back() {
         let file = file();
         assert!(file.starts_with(
-            b"{\"peerage_store\":1}\n{\"tenant\":\"acme\",\"app\":\"Orders-v2\",\
+            b"{\"peerage_store\":1,\"db\":0,\"tenant_prefix\":\"tenant:\",\"app_prefix\":\"app:\"}\n\
+              {\"tenant\":\"acme\",\"app\":\"Orders-v2\",\
               \"status\":\"active\",\"at\":1795986307000}\n"
         ));
-        let mut reader = Reader::new(&file);
+        let mut reader = reading(&file);
         assert_eq!(reader.by_ref().collect::<Vec<_>>(), all());
         assert_eq!(reader.skipped(), 0);
         assert_eq!(app("a", "b", 7).shifted(3).at(), 10);
@@ -249,12 +306,13 @@ mod tests {
     #[test]
     fn a_file_that_is_cut_anywhere_loses_what_is_cut() {
         let file = file();
+        let head = file.iter().position(|&b| b == b'\n').unwrap();
         for end in 0..file.len() {
-            let mut reader = Reader::new(&file[..end]);
+            let mut reader = reading(&file[..end]);
             let lines = file[..end].iter().filter(|&&b| b == b'\n').count();
             let got: Vec<_> = reader.by_ref().collect();
             assert_eq!(got, all()[..lines.saturating_sub(1)], "{end}");
-            let torn = file[..end].last().is_some_and(|&b| b != b'\n') && end != 20 - 1;
+            let torn = file[..end].last().is_some_and(|&b| b != b'\n') && end != head;
             assert_eq!(reader.skipped(), usize::from(torn), "{end}");
         }
     }
@@ -291,15 +349,15 @@ mod tests {
             file.push(b'\n');
         }
         file.extend_from_slice(b"\xff\n{\"app\":\"a\",\"servers\":\"b\",\"at\":1,\"new\":[1]}\n");
-        let mut reader = Reader::new(&file);
+        let mut reader = reading(&file);
         let got: Vec<_> = reader.by_ref().collect();
         assert_eq!((got.len(), reader.skipped()), (good + 1, bad.len() + 1));
         assert_eq!(got[good], app("a", "b", 1));
         // A later format is not guessed at, a missing first line is not missed.
         let mut later =
-            Reader::new(b"{\"peerage_store\":2}\n{\"app\":\"a\",\"servers\":\"b\",\"at\":1}\n");
+            reading(b"{\"peerage_store\":2}\n{\"app\":\"a\",\"servers\":\"b\",\"at\":1}\n");
         assert_eq!((later.next(), later.skipped()), (None, 1));
-        let mut bare = Reader::new(b"{\"app\":\"a\",\"servers\":\"b\",\"at\":1}\n");
+        let mut bare = reading(b"{\"app\":\"a\",\"servers\":\"b\",\"at\":1}\n");
         assert!(bare.next().is_some() && bare.skipped() == 0);
     }
 }

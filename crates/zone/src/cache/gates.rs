@@ -6,7 +6,7 @@ use peerage_core::route::limiter::Rate;
 use peerage_shm::{AtomicU64, Ordering};
 
 use super::Cache;
-use super::layout::head;
+use super::layout::{LIMITERS, head};
 
 impl Cache {
     /// Whether the store may be asked; counts as asked.
@@ -20,13 +20,29 @@ impl Cache {
 
     /// The store had no answer.
     pub fn failed(&self, why: Down, now: u64) {
-        self.head[head::FAILED + why as usize].fetch_add(1, Ordering::Relaxed);
+        self.missed(why);
         step(self.breaker(), |word| Some(Breaker::from_word(word).failed(now).word()));
+    }
+
+    /// Counts that there was no answer, and no more.
+    pub fn missed(&self, why: Down) {
+        self.head[head::FAILED + why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The store answered, whatever it said.
     pub fn answered(&self) {
+        self.heard(0);
+    }
+
+    /// The store answered that it has lost what it had.
+    pub fn wiped(&self) {
+        self.missed(Down::Wiped);
+        self.heard(1);
+    }
+
+    fn heard(&self, wiped: u64) {
         step(self.breaker(), |word| Some(Breaker::from_word(word).answered().word()));
+        step(&self.head[head::WIPED], |_| Some(wiped));
     }
 
     /// Whether the store is not asked now, not even for a trial.
@@ -34,14 +50,17 @@ impl Cache {
         Breaker::from_word(self.breaker().load(Ordering::Acquire)).ask(now).is_none()
     }
 
-    /// Whether the store answered last, or has not failed often since; a trial is no answer.
+    /// Whether the store answered last, with what it had, or has not failed often since; a trial is
+    /// no answer.
     pub fn is_up(&self) -> bool {
-        !Breaker::from_word(self.breaker().load(Ordering::Acquire)).is_open()
+        let is_wiped = self.head[head::WIPED].load(Ordering::Acquire) != 0;
+        !is_wiped && !Breaker::from_word(self.breaker().load(Ordering::Acquire)).is_open()
     }
 
     /// Whether a key that may be made up may be asked for.
     pub fn may_miss(&self, rate: Rate, now: u64) -> bool {
-        step(&self.head[head::LIMITER], |word| rate.take(word, now))
+        let limiter = &self.head[head::LIMITERS + rate.hash() as usize % LIMITERS];
+        step(limiter, |word| rate.take(word, now))
     }
 
     fn breaker(&self) -> &'static AtomicU64 {

@@ -32,21 +32,26 @@ pub(super) mod head {
     pub(in super::super) const SAVER: usize = 10;
     pub(in super::super) const SAVER_UNTIL: usize = 11;
     pub(in super::super) const BREAKER: usize = 16;
-    pub(in super::super) const LIMITER: usize = 17;
     pub(in super::super) const CHANGED: usize = 18;
     /// How often the store was asked.
     pub(in super::super) const ASKED: usize = 19;
+    /// 1 = the store said last that it has lost what it had.
+    pub(in super::super) const WIPED: usize = 20;
     /// Entries by [`Part`](super::Part).
     pub(in super::super) const ENTRIES: usize = 24;
     /// Entries that others took the place of, by the same.
     pub(in super::super) const EVICTED: usize = 27;
     /// Failures by why.
     pub(in super::super) const FAILED: usize = 32;
-    pub(in super::super) const GENERATIONS: usize = 64;
+    /// A limit of misses for each rate.
+    pub(in super::super) const LIMITERS: usize = 48;
+    pub(in super::super) const GENERATIONS: usize = LIMITERS + super::LIMITERS;
     pub(in super::super) const FLIGHTS: usize = GENERATIONS + super::GENERATIONS;
     pub(in super::super) const END: usize = FLIGHTS + super::FLIGHTS;
 }
 
+/// Rates share a limit by their hash.
+pub(super) const LIMITERS: usize = 16;
 /// Keys share a generation by their hash.
 pub(super) const GENERATIONS: usize = 1024;
 /// Keys share a flight by their hash.
