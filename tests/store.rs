@@ -650,3 +650,23 @@ fn a_single_process_lets_its_connections_go_with_the_configuration() {
     // nginx gives such a process no connections after that.
     eventually(secs(5), || redis.clients() == 0);
 }
+
+#[test]
+fn a_panic_while_a_connection_is_made_is_no_end_of_making_them() {
+    let redis = Redis::new();
+    let http = format!(
+        "peerage_zone main 1m;
+         peerage_redis panics server={} timeout=100ms tracking=off;",
+        redis.addr()
+    );
+    let conf = Nginx::faulty().http(http).with_api("write=on").workers(1).allow("panic");
+    let nginx = conf.start();
+    let panics = || lines(&nginx, "a test asks for it");
+    for _ in 0..3 {
+        let before = panics();
+        let request = Request::get("/api/v1").header("Peerage-Store", "panics;tenant=acme");
+        let reply = request.timeout(secs(60)).send(nginx.addr("api")).unwrap().json();
+        assert_eq!(reply["found"], json!({"down: timeout": 1}), "{reply}");
+        assert!(panics() > before, "{}", nginx.error_log());
+    }
+}

@@ -356,6 +356,36 @@ fn row_19_what_changes_is_in_force_at_once_and_a_lost_connection_makes_all_stale
     eventually(secs(5), || told(&nginx, "globex") == (404, "NEGATIVE".to_owned()));
 }
 
+/// One command that changes very many keys is one announcement.
+#[test]
+fn what_changes_all_at_once_is_taken_in_short_turns() {
+    let redis = Redis::new();
+    let (a, b) = (Backend::new("a"), Backend::new("b"));
+    fill(&redis, &b);
+    let route = "valid=1ms valid_tracked=1h stale=1h";
+    let conf = conf(redis.addr(), "", route).set("a", &a).set("b", &b).workers(1);
+    let (conf, turns) = Turns::of(conf);
+    let nginx = conf.start();
+    let change = |app: &str| {
+        let change = "for i = 1, 40000 do
+                          redis.call('HSET', 'tenant:m' .. i, 'app', ARGV[1], 'status', 'active') end";
+        redis.ok(&["EVAL", change, "0", app]);
+    };
+    change("a");
+    for i in [1, 20_000, 40_000] {
+        let tenant = format!("m{i}");
+        eventually(secs(5), || told(&nginx, &tenant).1 == "a FRESH");
+    }
+    let ((), longest, _) = turns.during(|| {
+        change("orders-v2");
+        for i in [1, 20_000, 40_000] {
+            eventually(secs(5), || of(&nginx, &format!("m{i}")).backend() == "b");
+        }
+    });
+    println!("40,000 tenants at once: longest turn {longest:?}");
+    assert!(longest < ms(6), "{longest:?}");
+}
+
 #[test]
 fn what_may_have_changed_unheard_is_asked_for_before_it_is_used() {
     let Scene { nginx, redis, a: _a, b: _b } = started("", "valid=1ms stale=1ms valid_tracked=1h");

@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -498,6 +499,44 @@ fn a_file_that_cannot_be_written_is_told_and_written_later() {
     let written =
         || fs::read_to_string(dir.join("routes.state")).is_ok_and(|t| t.contains("\"t19\""));
     eventually(secs(10), written);
+}
+
+/// A disk that does not answer keeps no old workers, and what one of them has begun does not stay.
+#[test]
+fn a_disk_that_does_not_answer_holds_no_worker_that_leaves() {
+    let slow = RefCell::new(None);
+    let mut scene = Scene::new("tracking=off state={prefix}/state/routes.state", KEPT, |conf| {
+        let (conf, disk) = Disk::of(conf.workers(1).allow("is left to the disk, which is slow"));
+        slow.replace(Some(disk));
+        conf
+    });
+    let disk = slow.into_inner().expect("it was made");
+    let file = disk.directory().join("routes.state");
+    let has = |tenant: &str| fs::read_to_string(&file).is_ok_and(|text| text.contains(tenant));
+    assert_eq!(scene.get("t0").status, 200);
+    eventually(secs(10), || has("\"t0\""));
+    disk.set(Fault::SlowMs, 12_000);
+    assert_eq!(scene.get("t1").status, 200);
+    let drafts = || {
+        let names = fs::read_dir(disk.directory()).unwrap().flatten();
+        names.filter(|one| one.file_name().to_string_lossy().contains(".tmp-")).count()
+    };
+    eventually(secs(10), || drafts() == 1);
+    let [old] = scene.nginx.worker_pids()[..] else { panic!("one worker") };
+    scene.nginx.reload();
+    eventually(secs(8), || !alive(old));
+    assert!(scene.nginx.error_log().contains("is left to the disk"));
+    assert!(has("\"t0\"") && !has("\"t1\""));
+    // The next one, too, has begun; the one after it finds the disk well.
+    disk.set(Fault::SlowMs, 0);
+    scene.nginx.reload();
+    let mut tenants = (2..).map(|i| format!("t{i}"));
+    eventually(secs(30), || {
+        let tenant = tenants.next().expect("they do not end");
+        assert_eq!(scene.get(&tenant).status, 200);
+        let_pass(ms(500));
+        has("\"t1\"") && has("\"t2\"") && drafts() == 0
+    });
 }
 
 #[test]

@@ -724,6 +724,109 @@ fn a_full_zone_of_apps_drops_old_ones_and_a_store_is_not_down_for_that() {
     }
 }
 
+/// An upstream that is made anew has a server with another id.
+#[test]
+fn apps_that_were_asked_for_first_make_room_however_their_names_are_written() {
+    let id = "add_header X-Id $peerage_server_id always;";
+    let text = format!("{} {id} {}", http("timeout=2s"), simple()).replace("=1m", "=512k");
+    let scene = Scene::with("", "", |conf| conf.workers(1).http(text));
+    let id_of = |tenant: &str| {
+        let reply = scene.get("/", tenant);
+        assert_eq!((reply.status, reply.backend()), (200, "b"), "{tenant} {:?}", reply.headers);
+        reply.header("x-id").unwrap().to_owned()
+    };
+    let add = |tenant: &str, app: &str| {
+        scene.redis.set(&format!("app:{app}"), &scene.b.addr());
+        scene.redis.tenant(tenant, app, "active");
+        id_of(tenant)
+    };
+    let first = add("m0", "many0");
+    (1..30).for_each(|i| drop(add(&format!("m{i}"), &format!("many{i}"))));
+    let loud = add("loud", "A-Loud-One");
+    let n = (30..2_000).find(|i| {
+        add(&format!("m{i}"), &format!("many{i}"));
+        id_of("m0") != first
+    });
+    assert!(n.is_some_and(|n| (40..400).contains(&n)), "{n:?}");
+    assert_eq!(id_of("loud"), loud);
+}
+
+/// A process that makes room while another one has stopped over a change waits for that: it is no
+/// sign that there is no room.
+#[test]
+fn room_for_an_app_is_waited_for_while_another_process_writes() {
+    let text = format!("{} {}", http("timeout=20s"), simple()).replace("cache=1m", "cache=512k");
+    let redis = Redis::new();
+    let (a, b) = (Backend::new("a"), Backend::new("b"));
+    let n = 2_000;
+    for i in 0..n {
+        redis.set(&format!("app:many{i}"), &b.addr());
+        redis.tenant(&format!("m{i}"), &format!("many{i}"), "active");
+    }
+    let conf = Nginx::faulty().workers(2).http(text).set("redis", redis.addr()).set("a", &a);
+    let (conf, points) = Points::of(conf);
+    let nginx = conf.start();
+    let addr = nginx.web();
+    let mut tenants = (0..n).map(|i| format!("m{i}"));
+    // Requests for new apps, one after the other, until one stops its worker; that one's answer.
+    let mut until_struck = |nth| loop {
+        let tenant = tenants.next().expect("there are more apps than there is room for");
+        let ask = request("/", &tenant).timeout(secs(60));
+        let asking = thread::spawn(move || ask.send(addr).unwrap());
+        eventually(secs(20), || asking.is_finished() || points.struck(nth).is_some());
+        if let Some(pid) = points.struck(nth) {
+            eventually(secs(5), || stopped(pid));
+            break (pid, asking);
+        }
+        assert_eq!(asking.join().unwrap().status, 200, "{tenant}");
+    };
+    points.plan(&[Strike::stop("apps.full", 1), Strike::stop("table.published", 1)]);
+    let (makes_room, first) = until_struck(0);
+    let (writes, second) = until_struck(1);
+    assert_ne!(makes_room, writes);
+    points.clear();
+    signal(makes_room, Signal::CONT);
+    holds_for(ms(300), || !first.is_finished());
+    signal(writes, Signal::CONT);
+    for asking in [first, second] {
+        let reply = asking.join().unwrap();
+        assert_eq!((reply.status, reply.backend()), (200, "b"), "{:?}", reply.headers);
+    }
+    assert!(!nginx.error_log().contains("no room"), "{}", nginx.error_log());
+}
+
+#[test]
+fn room_for_an_app_is_made_in_short_turns() {
+    let text = format!("{} {}", http("timeout=20s"), simple()).replace("cache=1m", "cache=32m");
+    let redis = Redis::new();
+    let (a, b) = (Backend::new("a"), Backend::new("b"));
+    let n = 20_000;
+    let fill = "for i = 0, ARGV[1] - 1 do
+                    redis.call('SET', 'app:Many' .. i, ARGV[2])
+                    redis.call('HSET', 'tenant:m' .. i, 'app', 'Many' .. i, 'status', 'active') end";
+    redis.ok(&["EVAL", fill, "0", &n.to_string(), &b.addr()]);
+    let conf = Nginx::builder().workers(1).http(text).set("redis", redis.addr()).set("a", &a);
+    let (conf, turns) = Turns::of(conf);
+    let nginx = conf.start();
+    let mut conn = Conn::open(nginx.web()).unwrap();
+    let mut of_all = Vec::new();
+    for some in 0..n / 500 {
+        let ((), longest, _) = turns.during(|| {
+            for i in 500 * some..500 * (some + 1) {
+                let reply = conn.send(&request("/", &format!("m{i}"))).unwrap();
+                assert_eq!((reply.status, reply.backend()), (200, "b"), "m{i}");
+                if reply.header("connection") == Some("close") {
+                    conn = Conn::open(nginx.web()).unwrap();
+                }
+            }
+        });
+        of_all.push(longest);
+    }
+    let longest = of_all.iter().max().unwrap();
+    println!("longest turn {longest:?}, for each 500 apps: {of_all:?}");
+    assert!(*longest < ms(6), "{longest:?}");
+}
+
 #[test]
 fn blocks_serve_the_apps_that_they_match_and_case_is_nothing() {
     let scene = Scene::new(

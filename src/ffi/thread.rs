@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle};
 /// Starts a thread with every signal blocked: nginx's handlers run on nginx's own thread only.
 ///
 /// To be called in a worker, after fork; whoever calls it joins the thread before the process
-/// exits, since the module may be unloaded then.
+/// exits, since the module may be unloaded then, or has its code kept.
 pub(crate) fn spawn(
     name: &str,
     body: impl FnOnce() + Send + 'static,
@@ -26,4 +26,21 @@ pub(crate) fn spawn(
     // SAFETY: `old` was filled above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const old, ptr::null_mut()) };
     thread
+}
+
+/// Keeps the module's code in its place until the process ends, for a thread that nobody waits for;
+/// whether that can be.
+pub(crate) fn keep_code() -> bool {
+    static HERE: u8 = 0;
+    // SAFETY: a plain C struct of pointers, which may be null.
+    let mut info: libc::Dl_info = unsafe { mem::zeroed() };
+    // SAFETY: the address is one of this library; `info` is filled where it is found.
+    let found = unsafe { libc::dladdr((&raw const HERE).cast(), &raw mut info) } != 0;
+    if !found || info.dli_fname.is_null() {
+        return false;
+    }
+    let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+    // SAFETY: the loader's own name of this library, which is loaded: nothing is run, and it stays.
+    let handle = unsafe { libc::dlopen(info.dli_fname, flags) };
+    !handle.is_null()
 }

@@ -7,10 +7,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use crate::ffi::fence;
@@ -80,6 +81,19 @@ pub(crate) fn end() {
 /// How many futures there are.
 pub(crate) fn count() -> usize {
     STATE.get().tasks.borrow().len()
+}
+
+/// Lets others have their turn: for what has much to do.
+pub(crate) async fn pass() {
+    let mut passed = false;
+    poll_fn(|cx| {
+        if std::mem::replace(&mut passed, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 impl Handle {

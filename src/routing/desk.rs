@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Instant;
 
 use peerage_core::addr::ServerAddr;
 use peerage_core::name::UpstreamName;
@@ -87,8 +88,9 @@ pub(crate) fn give_up() -> bool {
 /// The process leaves the configuration.
 pub(crate) fn end() {
     give_up();
+    let began = Instant::now();
     for desk in DESKS.get().take() {
-        desk.saver.end();
+        desk.saver.end(&desk, began);
     }
     ANY.get().set(false);
 }

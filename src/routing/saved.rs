@@ -3,10 +3,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use peerage_core::route::saved;
 use peerage_zone::cache::Cursor;
@@ -39,7 +40,7 @@ impl Saver {
         if process::exiting() || duty::take(desk.cache.saving(), round) == Whose::Another {
             return;
         }
-        let is_over = self.task.borrow().as_ref().is_none_or(Handle::is_over);
+        let is_over = self.task.borrow().as_ref().is_none_or(Handle::is_over) && !self.is_writing();
         if !is_over || timer::now() < self.due.get() || desk.cache.changed() == self.written.get() {
             return;
         }
@@ -53,8 +54,32 @@ impl Saver {
         desk.state().is_some() && duty::leave(desk.cache.saving())
     }
 
-    /// Waits for what is being written, before the module's code may go.
-    pub(super) fn end(&self) {
+    /// Waits for what is being written, as long as a process that exits may. A disk that does not
+    /// answer would hold it for ever: then the thread ends with the process, and the file is the old
+    /// one.
+    pub(super) fn end(&self, desk: &Desk, began: Instant) {
+        while self.is_writing() && began.elapsed() < LAST {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if self.is_writing() && thread::keep_code() {
+            self.thread.take();
+            if let (name, Some(path)) = (desk.name(), desk.state().map(Path::display)) {
+                log!(
+                    Warn,
+                    "state file \"{path}\" of redis \"{name}\" is left to the disk, which is slow"
+                );
+            }
+        }
+        self.join();
+    }
+
+    /// Whether the disk has not taken everything yet.
+    fn is_writing(&self) -> bool {
+        self.thread.borrow().as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Waits for the thread, before the module's code may go.
+    fn join(&self) {
         if let Some(thread) = self.thread.take() {
             // A panic in it was told there.
             let _ = thread.join();
@@ -65,16 +90,15 @@ impl Saver {
     async fn write(&self, path: PathBuf, text: Vec<u8>) -> io::Result<()> {
         let written = Arc::new(Mutex::new(None));
         let tell = Arc::clone(&written);
-        self.end();
         let thread = thread::spawn("peerage-store", move || {
             let outcome = state::write_whole(&path, &text);
             tell.lock().unwrap_or_else(PoisonError::into_inner).replace(outcome);
         })?;
         self.thread.replace(Some(thread));
-        while self.thread.borrow().as_ref().is_some_and(|thread| !thread.is_finished()) {
+        while self.is_writing() {
             sleep(5).await;
         }
-        self.end();
+        self.join();
         let outcome = written.lock().unwrap_or_else(PoisonError::into_inner).take();
         outcome.unwrap_or_else(|| Err(io::ErrorKind::Other.into()))
     }
@@ -113,5 +137,7 @@ async fn save(desk: Weak<Desk>, path: PathBuf) {
 
 /// Entries read in one turn of the event loop.
 const AT_ONCE: usize = 512;
+/// How long a process that exits waits for the disk, as for the zone's own files.
+const LAST: Duration = Duration::from_secs(3);
 /// Between two files, ms.
 const PAUSE_MS: u64 = 1_000;

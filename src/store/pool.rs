@@ -115,7 +115,8 @@ impl Store {
 
     /// Has another connection made, unless that is under way; false: it is not time for it.
     fn grow(self: &Rc<Self>, pool: &mut Pool) -> bool {
-        if pool.opening.is_some() {
+        // One that a panic has ended makes none any more.
+        if pool.opening.as_ref().is_some_and(|opening| !opening.is_over()) {
             return true;
         }
         if pool.pause.is_some_and(|(until, _)| timer::now() < until) {
@@ -128,6 +129,8 @@ impl Store {
 
     /// Makes a connection by the first place that has one.
     async fn open(self: Rc<Self>) {
+        #[cfg(feature = "panic")]
+        assert_ne!(self.redis.name, "panics", "a test asks for it");
         let places = self.redis.places.len();
         let first = self.pool.borrow().place;
         let mut down = Down::Connect;

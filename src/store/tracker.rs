@@ -4,9 +4,7 @@
 //! changed before a `PING` was answered, was told before. So each answered `PING` says that nothing
 //! was missed. A store that cannot tell is asked again now and then.
 
-use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::Poll;
 
 use peerage_core::redis::backoff;
 use peerage_core::redis::login::Version;
@@ -21,6 +19,7 @@ use super::pool::random;
 use super::wire::Wire;
 use crate::ffi::{process, timer};
 use crate::net::error::{Doing, Error};
+use crate::net::executor::pass;
 use crate::net::time::{sleep, timeout};
 
 /// Who is told.
@@ -167,7 +166,7 @@ impl Store {
                     (asked, waits) = (timer::fresh(), true);
                     command(wire.out(), &[b"PING"]);
                 }
-                Some(Ok(Value::Push(items))) => self.tell(&items, to),
+                Some(Ok(Value::Push(items))) => self.tell(&items, to).await,
                 // The answer to a PING is a text in RESP3 whatever else is said.
                 Some(Ok(Value::Text(_))) if waits => {
                     // This process may have been stopped meanwhile.
@@ -191,13 +190,18 @@ impl Store {
         }
     }
 
-    fn tell(&self, items: &[Value], to: &dyn Invalidate) {
+    /// Tells what a push says, before anything that came after it is read: a command that changes
+    /// very many keys makes a push of them all.
+    async fn tell(&self, items: &[Value], to: &dyn Invalidate) {
         let settings = &self.redis.settings;
         match push::read(items) {
             Push::All => to.all(),
             Push::Other => {}
             Push::Keys(keys) => {
-                for key in keys {
+                for (i, key) in keys.into_iter().enumerate() {
+                    if i % KEYS_AT_ONCE == KEYS_AT_ONCE - 1 {
+                        pass().await;
+                    }
                     let whose = push::whose(key, &settings.tenant_prefix, &settings.app_prefix);
                     if let Some(key) = whose.tenant {
                         to.tenant(key);
@@ -221,19 +225,6 @@ async fn answer(wire: &mut Wire) -> Result<Value, Fault> {
     }
 }
 
-/// Lets others have their turn.
-async fn pass() {
-    let mut passed = false;
-    poll_fn(|cx| {
-        if std::mem::replace(&mut passed, true) {
-            return Poll::Ready(());
-        }
-        cx.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
-}
-
 /// Between two PINGs; a changed place is seen by then, too.
 const PING_MS: u64 = 400;
 /// Until a store that cannot tell is asked again.
@@ -242,3 +233,5 @@ const REFUSED_MS: u64 = 30_000;
 const MAX_PUSH: usize = 1 << 20;
 /// Values that are taken before others have their turn.
 const IN_A_ROW: u32 = 64;
+/// Keys of a push, likewise.
+const KEYS_AT_ONCE: usize = 256;

@@ -45,6 +45,8 @@ use crate::ffi::timer::{self, Kind, Timer};
 
 /// Replaces a whole file as snapshots are replaced. It may block.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // Processes that could not wait for a disk. One that lives may write yet.
+    file::sweep(path, |pid| !process::alive(pid, 0));
     let mut draft = file::Draft::begin(path)?;
     draft.write(bytes)?;
     draft.settle()?;

@@ -1,5 +1,6 @@
 //! The cache of a store: what is put is read, within its bounds, and no longer than it holds.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::Barrier;
 
@@ -344,11 +345,38 @@ fn a_flight_ends_with_its_owner_and_with_its_time() {
     let second = claim(2, true, NOW + 200).expect("its time is over");
     cache.land(first);
     assert!(claim(3, true, NOW + 200).is_none(), "it was taken over");
-    let third = claim(3, false, NOW + 201).expect("its owner is dead");
+    assert!(claim(3, false, NOW + 249).is_none(), "nobody looks so soon");
+    let third = claim(3, false, NOW + 250).expect("its owner is dead");
     cache.land(second);
-    assert!(claim(4, true, NOW + 201).is_none());
+    assert!(claim(4, true, NOW + 250).is_none());
     cache.land(third);
-    assert!(claim(4, true, NOW + 201).is_some());
+    assert!(claim(4, true, NOW + 250).is_some());
+}
+
+#[test]
+fn whoever_waits_looks_now_and_then_whether_the_one_who_asks_is_alive() {
+    let cache = cache(1 << 20);
+    let _asks = cache.claim(Kind::Tenant, b"a", NOW, 2_000, &ME).expect("nobody asks");
+    for begins in 0..60 {
+        let looks = Cell::new(0);
+        let alive = |_| {
+            looks.set(looks.get() + 1);
+            true
+        };
+        let who = Who { pid: 2, alive: &alive };
+        // As a question waits for another one's: 1, 2, 4 ms, and 8 from then on.
+        let (mut now, mut pause) = (begins, 1);
+        while now < 2_000 {
+            assert!(cache.claim(Kind::Tenant, b"a", NOW + now, 2_000, &who).is_none());
+            (now, pause) = (now + pause, 8.min(2 * pause));
+        }
+        assert!((39..=39 + 39 / 2).contains(&looks.get()), "{} from {begins} on", looks.get());
+    }
+    // And it is dead at once.
+    let dead = Who { pid: 2, alive: &|_| false };
+    let mut polls = (NOW + 60..).step_by(8);
+    let taken = polls.find(|&now| cache.claim(Kind::Tenant, b"a", now, 2_000, &dead).is_some());
+    assert!(taken.is_some_and(|now| now <= NOW + 110), "{taken:?}");
 }
 
 #[test]
@@ -387,6 +415,25 @@ fn walk(cache: &Cache, at_most: usize) -> Vec<Saved<'static>> {
             return all;
         }
     }
+}
+
+#[test]
+fn a_walk_of_apps_meets_them_alone() {
+    let cache = cache(1 << 20);
+    for i in 0..300 {
+        put(&cache, &format!("tenant-{i}"), "app");
+        put_app(&cache, &format!("App-{i}"), &"10.0.0.1:80,".repeat(1 + 20 * (i % 2)));
+    }
+    let (mut cursor, mut names) = (Cursor::of_apps(), Vec::new());
+    while cache.walk(&mut cursor, 16, &mut |saved| match saved {
+        Saved::App { name, at, .. } => names.push((name.into_owned(), at)),
+        Saved::Tenant { .. } => panic!("{saved:?}"),
+    }) {}
+    names.sort();
+    let mut expected: Vec<_> = (0..300).map(|i| (format!("App-{i}"), NOW)).collect();
+    expected.retain(|(name, _)| app(&cache, name).is_some());
+    expected.sort();
+    assert!(names == expected && names.len() > 150, "{}", names.len());
 }
 
 fn owned(saved: &Saved<'_>) -> Saved<'static> {

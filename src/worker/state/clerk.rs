@@ -137,7 +137,7 @@ impl Clerk {
 
     fn begin(&mut self) -> io::Result<()> {
         self.draft = None;
-        file::sweep(&self.path);
+        file::sweep(&self.path, |_| true);
         self.draft = Some(Draft::begin(&self.path)?);
         Ok(())
     }

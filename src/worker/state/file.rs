@@ -156,14 +156,17 @@ pub(super) fn set_aside(path: &Path, stamp: &str) -> io::Result<PathBuf> {
     Ok(aside)
 }
 
-/// Removes what writers that died have left.
-pub(super) fn sweep(path: &Path) {
+/// Removes what writers of these pids have left.
+pub(super) fn sweep(path: &Path, has_left: impl Fn(u32) -> bool) {
     let Some(name) = path.file_name() else { return };
     let mut prefix = name.as_encoded_bytes().to_vec();
     prefix.extend_from_slice(b".tmp-");
     let Ok(entries) = fs::read_dir(directory(path)) else { return };
     for entry in entries.flatten() {
-        if entry.file_name().as_encoded_bytes().starts_with(&prefix) {
+        let name = entry.file_name();
+        let Some(pid) = name.as_encoded_bytes().strip_prefix(&prefix[..]) else { continue };
+        let pid = std::str::from_utf8(pid).ok().and_then(|pid| pid.parse().ok());
+        if has_left(pid.unwrap_or(0)) {
             // A file that stays costs room only.
             let _ = fs::remove_file(entry.path());
         }

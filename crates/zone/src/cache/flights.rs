@@ -23,6 +23,12 @@ const PID: u32 = 22;
 const TAG: u32 = 16;
 const TIME: u32 = u64::BITS - PID - TAG;
 
+/// Between two looks whether who asks is alive, ms: that costs a few calls of the system, and very
+/// many may wait. Most questions are answered before the first.
+const LOOK_EVERY: u64 = 50;
+/// As long is the time for such a look, ms: who waits looks at the flight every 8 ms or so.
+const LOOK_FOR: u64 = 10;
+
 /// What is in a word.
 #[derive(Clone, Copy)]
 struct Taken(u64);
@@ -40,18 +46,23 @@ impl Taken {
         (self.0 >> PID) as u16
     }
 
-    /// Whether whoever took it is dead, or has had its time.
+    /// Whether whoever took it has had its time, or is dead, if it is time to look for that.
     fn is_over(self, now: u64, span: u64, who: &Who<'_>) -> bool {
         // Clocks are looked at now and then: it may have begun a little later.
         let since = (now << (PID + TAG)).wrapping_sub(self.0 >> (PID + TAG) << (PID + TAG)) as i64;
-        let since = since >> (PID + TAG);
-        let had_its_time = since >= 0 && since.unsigned_abs() >= span.min(1 << (TIME - 1));
-        had_its_time || self.pid() != who.pid && !(who.alive)(self.pid())
+        let Ok(since) = u64::try_from(since >> (PID + TAG)) else { return false };
+        if since >= span.min(1 << (TIME - 1)) {
+            return true;
+        }
+        let looks = since >= LOOK_EVERY && since % LOOK_EVERY < LOOK_FOR;
+        looks && self.pid() != who.pid && !(who.alive)(self.pid())
     }
 }
 
 impl Cache {
-    /// Takes the question about a key, if nobody asks it: who does is dead, or has for `span` ms.
+    /// Takes the question about a key, if nobody asks it: who does is dead, or has for `span` ms. To
+    /// be called every 8 ms or so, by who waits: whether it is dead is looked at now and then, not
+    /// each time.
     pub fn claim(
         &self,
         kind: Kind,

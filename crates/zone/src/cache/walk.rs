@@ -18,11 +18,21 @@ pub struct Cursor {
     set: usize,
 }
 
+/// The first table of apps.
+const APPS: usize = 2;
+
+impl Cursor {
+    /// Where the apps begin.
+    pub const fn of_apps() -> Self {
+        Self { table: APPS, set: 0 }
+    }
+}
+
 impl Cache {
     /// Goes on with a walk over all tenants and apps: some more sets of places, that hold at most
     /// `at_most` entries, or one set. What is put meanwhile may be met or not. False at the end.
     ///
-    /// Left out is what is no text, and so cannot stand in the file.
+    /// Left out is what is no text, and so cannot stand in the file. Nothing counts as used for it.
     pub fn walk(
         &self,
         cursor: &mut Cursor,
