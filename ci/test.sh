@@ -49,7 +49,7 @@ step symbols ci/lint.sh --symbols "$target/release/libpeerage.so"
 step clippy cargo clippy --workspace --all-targets -- -D warnings
 step docs env RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 step unit cargo test -p peerage-core -p peerage-zone -p peerage-shm
-step crash cargo test -p peerage-zone --features points --test crash --test cache_crash
+step crash cargo test -p peerage-zone --features points --test crash --test cache_crash --test ends_crash
 step fuzz ci/fuzz.sh 5
 # Optimised across crates it would build longer than it runs.
 step loom env RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR="$target/loom" \

@@ -9,7 +9,7 @@ use peerage_core::merge::Conflict;
 use peerage_core::name::UpstreamName;
 use peerage_core::snapshot::Loaded;
 use peerage_core::upstream::Defaults;
-use peerage_zone::{Format, Inherited, Lead, Merged, Need};
+use peerage_zone::{Format, Inherited, Lead, Merged, Need, Numbers};
 
 use crate::audit;
 use crate::conf::zone::{Flush, Memory};
@@ -66,8 +66,14 @@ pub(crate) fn open(zone: &Zone, memory: Option<shm::Memory>, log: Log<'_>) -> Re
             }
         }
     };
-    if memory.fresh
-        && let Some(old) = cycle.old_zone(name).and_then(Zone::memory)
+    if memory.fresh && zone.of_store {
+        // It begins anew with another size, whatever the old one has: nothing is refused.
+        let Some(numbers) = free_numbers(zone, cycle) else {
+            return fail(format_args!("too many redis, \"{name}\" has no numbers for its apps"));
+        };
+        found.set_numbers(numbers);
+    } else if memory.fresh
+        && let Some(old) = cycle.old_zone(zone).and_then(Zone::memory)
     {
         let me = (process::pid(), process::started(process::pid()));
         let Some((need, upstreams)) = old.zone.need(me, &old.format, &mut patience()) else {
@@ -86,6 +92,21 @@ pub(crate) fn open(zone: &Zone, memory: Option<shm::Memory>, log: Log<'_>) -> Re
     }
     zone.set_memory(Memory { zone: found, format, fresh: memory.fresh });
     Ok(())
+}
+
+/// Numbers for the upstreams of a store's zone: those of the zone that it replaces, else such as no
+/// other store of the configuration has, or takes over from the old one, where stores may stand in
+/// another order.
+fn free_numbers(zone: &Zone, cycle: Cycle<'_>) -> Option<Numbers> {
+    let old = |zone: &Zone| cycle.old_zone(zone).and_then(Zone::memory);
+    let numbers = |memory: Memory| memory.zone.numbers();
+    old(zone).map(numbers).or_else(|| {
+        let stores = cycle.main()?.stores();
+        let others = stores.iter().map(|store| &store.apps).filter(|apps| apps.name != zone.name);
+        let taken: Vec<Numbers> =
+            others.filter_map(|apps| apps.memory().or_else(|| old(apps)).map(numbers)).collect();
+        (0..).map_while(Numbers::of_store).find(|numbers| !taken.contains(numbers))
+    })
 }
 
 /// The size that a zone needs for so many bytes besides what is always there.
@@ -154,7 +175,8 @@ pub(crate) fn load(zone: &Zone, main: &Main, cycle: Cycle<'_>) {
     let master = memory.zone.as_master(process::pid());
     let mut wait = patience();
     if memory.fresh && !memory.zone.is_loaded() {
-        let filled = match cycle.old_zone(&zone.name).and_then(Zone::memory) {
+        let filled = match cycle.old_zone(zone).and_then(Zone::memory) {
+            Some(_) if zone.of_store => None,
             Some(old) => {
                 end(zone, &old.zone, &mut wait);
                 let Inherited { upstreams, left } = master.inherit(&old.zone, &process::clock());
@@ -180,7 +202,7 @@ pub(crate) fn load(zone: &Zone, main: &Main, cycle: Cycle<'_>) {
         && zone.state.is_none()
         && process::inherited()
         && main.zone(&zone.name).is_some()
-        && cycle.old_zone(&zone.name).is_none()
+        && cycle.old_zone(zone).is_none()
     {
         let text = "has no state file: what the old nginx changed at run time is not here";
         log.write(Level::Warn, 0, format_args!("peerage zone \"{}\" {text}", zone.name));

@@ -42,6 +42,8 @@ fn way(point: &str) -> (Way, Vec<Strike>) {
         | "draft.settled" | "draft.renamed" | "draft.replaced" | "file.removed" => {
             work(vec![Strike::kill("limbo.filled", 3)])
         }
+        // Who looks what ends next, after somebody died who may have known.
+        "ends.begun" | "ends.looked" => work(vec![Strike::kill("limbo.filled", 3)]),
         // Who takes back what a dead one held.
         "sweep.settled" => work(vec![Strike::kill("acquire.counted", 9)]),
         "sweep.claimed" | "sweep.resolved" | "sweep.undone" | "sweep.freed" => {

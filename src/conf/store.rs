@@ -43,17 +43,17 @@ impl Store {
             let text = format!("cache of redis \"{name}\" is too small, at least {least}k");
             return Err(Refused::because(text));
         };
+        // Other memory where keys mean something else, or sizes differ: nothing of before is here.
+        let RedisConf { db, tenant_prefix, app_prefix, .. } = &redis.settings;
+        let place = format!("{name}:{size}:{db}:{tenant_prefix}:{app_prefix}");
         let store = Rc::new(Self {
             redis: Rc::new(redis),
-            apps: Rc::new(Zone::unkept(cf, &name, of_apps)),
+            apps: Rc::new(Zone::unkept(cf, &name, &format!("{place}:apps"), of_apps)),
             cache: OnceCell::new(),
             fresh: Cell::new(false),
             desk: OnceCell::new(),
         });
-        // Other memory where keys mean something else, or sizes differ: nothing of before is here.
-        let RedisConf { db, tenant_prefix, app_prefix, .. } = store.conf();
-        let place = format!("{name}:{size}:{db}:{tenant_prefix}:{app_prefix}");
-        shm::add(cf, &format!("{place}:apps"), of_apps, &store.apps)?;
+        shm::add(cf, of_apps, &store.apps)?;
         shm::add_cache(cf, &format!("{place}:cache"), of_cache, &store)?;
         Ok(store)
     }

@@ -17,11 +17,15 @@ const DIRECTIVE: &str = "peerage_zone";
 /// A zone of the configuration, and this process's place in it.
 pub(crate) struct Zone {
     pub(crate) name: String,
+    /// The name of its memory, by which nginx finds it again.
+    pub(crate) place: String,
     pub(crate) size: usize,
     /// The state file, as an absolute path.
     pub(crate) state: Option<String>,
     pub(crate) flush: Flush,
     pub(crate) orphans: Orphans,
+    /// It has the apps of a store, which can be had again.
+    pub(crate) of_store: bool,
     home: Home,
     memory: OnceCell<Memory>,
     worker: Cell<Option<&'static Worker>>,
@@ -61,14 +65,16 @@ pub(crate) enum Orphans {
 }
 
 impl Zone {
-    /// A zone that no file keeps, and whose upstreams no block names.
-    pub(super) fn unkept(cf: &Conf<'_>, name: &str, size: usize) -> Self {
+    /// A zone of a store's apps, that no file keeps, and whose upstreams no block names.
+    pub(super) fn unkept(cf: &Conf<'_>, name: &str, place: &str, size: usize) -> Self {
         Self {
             name: name.to_owned(),
+            place: place.to_owned(),
             size,
             state: None,
             flush: Flush::Off,
             orphans: Orphans::Forever,
+            of_store: true,
             home: cf.home(),
             memory: OnceCell::new(),
             worker: Cell::new(None),
@@ -165,13 +171,11 @@ pub(crate) fn set(cf: &Conf<'_>) -> Result<(), Refused> {
     }
 
     let main = cf.main();
-    for other in main.zones.borrow().iter() {
-        if other.name == name {
-            return Err(Refused::because(format!("duplicate peerage zone \"{name}\"")));
-        }
-    }
     if main.store(name).is_some() {
         return Err(Refused::because(format!("peerage zone \"{name}\" has the name of a redis")));
+    }
+    if main.zone(name).is_some() {
+        return Err(Refused::because(format!("duplicate peerage zone \"{name}\"")));
     }
     if let Some(path) = &state
         && let Some(whose) = main.keeps(path)
@@ -184,9 +188,10 @@ pub(crate) fn set(cf: &Conf<'_>) -> Result<(), Refused> {
         state,
         flush: flush.unwrap_or(Flush::After(1000)),
         orphans: orphans.unwrap_or(Orphans::After(24 * 3_600_000)),
-        ..Zone::unkept(cf, name, bytes)
+        of_store: false,
+        ..Zone::unkept(cf, name, name, bytes)
     });
-    shm::add(cf, name, bytes, &zone)?;
+    shm::add(cf, bytes, &zone)?;
     main.zones.borrow_mut().push(zone);
     Ok(())
 }

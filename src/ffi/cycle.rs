@@ -7,7 +7,7 @@ use nginx_sys::{ngx_core_conf_t, ngx_core_module, ngx_cycle_t, ngx_shm_zone_t};
 
 use super::conf;
 use super::log::Log;
-use super::module::ngx_http_peerage_module;
+use super::shm;
 use crate::conf::{Main, Zone};
 
 /// The cycle that a part of the configuration belongs to, and lives as long as.
@@ -103,9 +103,11 @@ impl<'a> Cycle<'a> {
         (core.user, core.group)
     }
 
-    /// A zone of this name, whatever its size, in the cycle that this one replaces.
-    pub(crate) fn old_zone(self, name: &str) -> Option<&'a Zone> {
-        // SAFETY: while a new cycle is being made, the old one and its zones live.
+    /// A zone of this place and kind, whatever its size, in the cycle that this one replaces.
+    pub(crate) fn old_zone(self, like: &Zone) -> Option<&'a Zone> {
+        let (place, tag) = (&like.place, shm::tag(like));
+        // SAFETY: while a new cycle is being made, the old one and its zones live; the data of what
+        // has either tag is a Zone.
         unsafe {
             let old = self.as_ref().old_cycle.as_ref()?;
             // The initial cycle, before the first configuration, has no list yet.
@@ -117,11 +119,7 @@ impl<'a> Cycle<'a> {
                 let zones = some.elts.cast::<ngx_shm_zone_t>();
                 for i in 0..some.nelts {
                     let zone = &*zones.add(i);
-                    let ours = std::ptr::eq(
-                        zone.tag.cast_const(),
-                        (&raw const ngx_http_peerage_module).cast(),
-                    );
-                    if ours && zone.shm.name.as_bytes() == name.as_bytes() {
+                    if zone.tag == tag && zone.shm.name.as_bytes() == place.as_bytes() {
                         return zone.data.cast::<Zone>().as_ref();
                     }
                 }

@@ -49,9 +49,19 @@ pub(crate) fn usable(size: usize) -> usize {
     size.saturating_sub(start) / page * page
 }
 
+/// What tells nginx whose a zone is: one of a store's apps has another tag, so that neither kind ever
+/// takes the place of the other.
+pub(super) fn tag(zone: &Zone) -> *mut c_void {
+    if zone.of_store {
+        (&raw const OF_APPS).cast_mut().cast()
+    } else {
+        (&raw mut ngx_http_peerage_module).cast()
+    }
+}
+
 /// Asks nginx for a zone; [`crate::zone::open`] is called for it once the configuration is read.
-pub(crate) fn add(cf: &Conf<'_>, name: &str, size: usize, zone: &Rc<Zone>) -> Result<(), Refused> {
-    let tag = (&raw mut ngx_http_peerage_module).cast::<c_void>();
+pub(crate) fn add(cf: &Conf<'_>, size: usize, zone: &Rc<Zone>) -> Result<(), Refused> {
+    let (name, tag) = (&zone.place, tag(zone));
     // SAFETY: the data is alive as long as the cycle: the configuration owns the Rc.
     unsafe { add_as(cf, name, size, tag, Rc::as_ptr(zone).cast_mut().cast(), init) }
 }
@@ -71,6 +81,8 @@ pub(crate) fn add_cache(
 
 /// Has its address as the tag of memory that is no zone's.
 static OF_CACHE: u8 = 0;
+/// As that of zones of stores.
+static OF_APPS: u8 = 0;
 
 /// Asks nginx for memory.
 ///

@@ -17,6 +17,7 @@ use crate::address::AddressBlock;
 use crate::batch;
 use crate::directory::hash;
 use crate::done::end_downtime;
+use crate::ends;
 use crate::events::Said;
 use crate::generation::Generation;
 use crate::health;
@@ -124,7 +125,7 @@ impl Zone {
         stored: Option<&Stored>,
         hosts: &Hosts,
     ) -> Prepared {
-        let uid = stored.map_or_else(|| self.fresh_uid(), |stored| stored.up.uid());
+        let uid = stored.map_or_else(|| self.fresh_number(), |stored| stored.up.uid());
         let mut sketch = Sketch::new(same, next, stored, hosts, self.region());
         sketch.draw();
         Prepared { sketch, uid }
@@ -223,11 +224,11 @@ impl Zone {
         };
         // From here on nothing fails. Times first: a round may look too early, never too late.
         for sketch in built.iter().filter_map(|built| built.sketch) {
-            self.root(root::NEXT_TTL).fetch_min(sketch.until, Ordering::SeqCst);
-            self.root(root::ORPHANS).fetch_min(sketch.orphaned, Ordering::SeqCst);
+            self.ends(ends::TTL).lower(sketch.until);
+            self.ends(ends::ORPHANS).lower(sketch.orphaned);
         }
         if let Some(until) = batch.next_hosts.and_then(|(hosts, _)| hosts.next_expiry()) {
-            self.root(root::NEXT_TTL).fetch_min(until, Ordering::SeqCst);
+            self.ends(ends::TTL).lower(until);
         }
         if let Revision::Known(_) = batch.revision {
             built.iter().for_each(|built| rename(built, self.region()));

@@ -81,7 +81,12 @@ impl Worker {
         let out = |word| {
             let now = Ejection::from_word(word);
             let is_in = now.until(clock.msec).is_none();
-            is_in.then(|| now.ejected(&outlier, clock.msec).word())
+            is_in.then(|| {
+                let after = now.ejected(&outlier, clock.msec);
+                // As for a verdict: before, and after.
+                self.zone().barred_until(after.until(clock.msec).unwrap_or(0));
+                after.word()
+            })
         };
         // Another worker was faster where it is out already.
         let Ok(word) = peer.ejection().fetch_update(SeqCst, SeqCst, out) else {

@@ -21,7 +21,8 @@ use peerage_core::upstream::Upstream;
 use crate::address::Address;
 use crate::choice::Clock;
 use crate::done::end_downtime;
-use crate::layout::{Entry, HealthRules, Peer, Table, Up, get, root, set};
+use crate::ends;
+use crate::layout::{Entry, HealthRules, Peer, Table, Up, get, set};
 use crate::live::facts;
 use crate::pick::passive;
 use crate::turn;
@@ -238,7 +239,7 @@ impl Zone {
 
     /// Something bars a peer until then, unix ms.
     pub(crate) fn barred_until(&self, until: u64) {
-        self.root(root::BARS).fetch_min(until, SeqCst);
+        self.ends(ends::BARS).lower(until);
     }
 }
 
@@ -272,14 +273,13 @@ impl Worker {
         for &entry in &entries {
             let Some(peer) = Peer::at(self.region(), entry.peer) else { continue };
             let lapsed = lapse(peer, clock.msec);
+            // Before, for who looks after this process died; and after, for who looks just now.
+            let ends = said.until().filter(|_| bad(said));
+            ends.inspect(|&until| self.zone().barred_until(until));
             let before = External::from_word(peer.external().swap(said.word(), SeqCst));
             turned |= bad(before) != bad(said) || lapsed == Some(Bar::External);
             was = was.or(lapsed);
-            if bad(said)
-                && let Some(until) = said.until()
-            {
-                self.zone().barred_until(until);
-            }
+            ends.inspect(|&until| self.zone().barred_until(until));
             if fold(peer, clock.msec).is_some() || lapsed.is_some() {
                 self.zone().turned(up, table, (entry, peer), clock);
             }
@@ -291,26 +291,22 @@ impl Worker {
     /// see [`Self::is_relieving`]. As cheap as one load where there is none; each is told by one
     /// process alone.
     pub fn relieve(&self, clock: &Clock) -> Vec<Relieved> {
-        let first = self.zone().root(root::BARS);
         let mut relieved = Vec::new();
-        let mut bucket = self.relieving.take();
-        if bucket == 0 {
-            if first.load(SeqCst) > clock.msec {
-                return relieved;
-            }
-            // Whoever looks at all says anew when to look again; who bars one meanwhile lowers it.
-            first.store(u64::MAX, SeqCst);
-        }
+        let begins = || self.zone().ends(ends::BARS).look(clock.msec, clock.msec);
+        let walk = self.relieving.take().or_else(|| Some((begins()?, 0)));
+        let Some((mut look, mut bucket)) = walk else { return relieved };
         let mut looked = 0;
         loop {
             if looked >= PEERS {
-                // Where this process dies before the end, another one looks again by and by.
-                first.fetch_min(clock.msec + AGAIN_MS, SeqCst);
-                self.relieving.set(bucket);
+                look.goes_on(clock.msec);
+                self.relieving.set(Some((look, bucket)));
                 return relieved;
             }
             let _section = self.enter();
-            let Some(chain) = self.zone().bucket_at(bucket) else { return relieved };
+            let Some(chain) = self.zone().bucket_at(bucket) else {
+                look.end();
+                return relieved;
+            };
             for up in chain {
                 let Some(table) = up.table(self.zone()) else { continue };
                 looked += table.entries().len();
@@ -320,7 +316,7 @@ impl Worker {
                         continue;
                     }
                     if let Some(until) = ends(peer, clock.msec) {
-                        first.fetch_min(until, SeqCst);
+                        look.saw(until);
                     }
                     if let Some(was) = lapse(peer, clock.msec) {
                         self.zone().turned(up, table, (entry, peer), clock);
@@ -340,7 +336,7 @@ impl Worker {
 
     /// Whether [`Self::relieve`] has not looked at all yet, and is to be called again soon.
     pub fn is_relieving(&self) -> bool {
-        self.relieving.get() != 0
+        self.relieving.get().is_some()
     }
 
     /// What a peer is called: its upstream, its server, its address.
@@ -367,5 +363,3 @@ fn ends(peer: Peer, now: u64) -> Option<u64> {
 
 /// Peers that are looked at in one go, about.
 const PEERS: usize = 4096;
-/// After so many ms a walk that may not have come to its end is begun again.
-const AGAIN_MS: u64 = 60_000;

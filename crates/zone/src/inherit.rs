@@ -27,7 +27,7 @@ use crate::zone::{Format, Zone};
 ///
 /// Others are the new zone's own (where things lie, who writes now), or are raised to what the old
 /// zone had: see [`RAISED`].
-const KEPT: [usize; 16] = [
+const KEPT: [usize; 17] = [
     root::SNAPSHOT,
     root::NO_ROOM,
     root::LOADED,
@@ -43,11 +43,13 @@ const KEPT: [usize; 16] = [
     root::FILE_PLACE,
     root::REACHED,
     root::BARS,
+    root::BARS_LOOK,
     root::CHECKS_LATE,
 ];
 
 /// Words of the root that never go back.
-const RAISED: [usize; 4] = [root::REVISION, root::NEXT_ID, root::NEXT_UID, root::FLUSH_WANTED];
+const RAISED: [usize; 5] =
+    [root::REVISION, root::NEXT_ID, root::NEXT_UID, root::NUMBERS_GIVEN, root::FLUSH_WANTED];
 
 /// How often a zone is read again that changes meanwhile.
 const RACES: usize = 8;

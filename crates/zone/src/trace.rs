@@ -31,6 +31,7 @@ impl Trace for Reachable {
         zone.pass_over();
         zone.names().generation().end();
         zone.checks().end();
+        zone.look_for_ends();
         let hosts = Blob::from_word(get(zone.root(root::HOSTS)));
         if !hosts.at.is_none() {
             mark(hosts.at, hosts::granules(hosts));

@@ -1,14 +1,13 @@
 //! What ends by itself: admin states that were given a time, and orphans.
 
-use std::sync::atomic::Ordering::SeqCst;
-
 use peerage_core::change::Change;
 use peerage_core::name::UpstreamName;
 
 use crate::batch::{BatchAttempt, Checks, Op};
 use crate::change::{Attempt, Env};
 use crate::choice::Clock;
-use crate::layout::{Table, root};
+use crate::ends::{self, Look};
+use crate::layout::Table;
 use crate::worker::Worker;
 
 impl Worker {
@@ -21,32 +20,30 @@ impl Worker {
         }
         let change = Change::ExpireTtl { now: clock.msec };
         self.expire_routes(clock);
-        let due = self.zone().root(root::NEXT_TTL).load(SeqCst) <= clock.msec;
-        let mut changed = self.end(root::NEXT_TTL, clock.msec, Table::until, &change, clock);
-        if due {
-            changed.extend(self.expire_hosts(clock));
-        }
+        let Some(look) = self.look(ends::TTL, clock.msec, clock) else { return Vec::new() };
+        let mut changed = self.end(look, clock.msec, Table::until, &change, clock);
+        changed.extend(self.expire_hosts(look, clock));
+        look.end();
         changed
     }
 
     /// Ends host states that are due; the names of upstreams that they covered.
-    fn expire_hosts(&self, clock: &Clock) -> Vec<UpstreamName> {
-        let next = self.zone().root(root::NEXT_TTL);
+    fn expire_hosts(&self, look: Look, clock: &Clock) -> Vec<UpstreamName> {
         let first = self.hosts().next_expiry().unwrap_or(u64::MAX);
         if first > clock.msec {
-            next.fetch_min(first, SeqCst);
+            look.saw(first);
             return Vec::new();
         }
         let env = Env::of_time(clock);
         match self.batch(&[Op::ExpireHosts(clock.msec)], &env, &Checks::NONE) {
             BatchAttempt::Done(batch) => {
                 let left = self.hosts().next_expiry().unwrap_or(u64::MAX);
-                next.fetch_min(left, SeqCst);
+                look.saw(left);
                 batch.touched.into_iter().map(|touched| touched.name).collect()
             }
             _ => {
                 // Again at the next call.
-                next.fetch_min(clock.msec, SeqCst);
+                look.saw(clock.msec);
                 Vec::new()
             }
         }
@@ -59,13 +56,16 @@ impl Worker {
             return Vec::new();
         }
         let change = Change::ExpireOrphan { since };
-        self.end(root::ORPHANS, since, Table::orphaned, &change, clock)
+        let Some(look) = self.look(ends::ORPHANS, since, clock) else { return Vec::new() };
+        let gone = self.end(look, since, Table::orphaned, &change, clock);
+        look.end();
+        gone
     }
 
     /// Upstreams that no block names any more though one did, with the time since when (unix ms),
     /// by name.
     pub fn orphans(&self) -> Vec<(UpstreamName, u64)> {
-        if self.zone().root(root::ORPHANS).load(SeqCst) == u64::MAX {
+        if self.zone().ends(ends::ORPHANS).is_never() {
             return Vec::new();
         }
         let mut orphans = Vec::new();
@@ -74,28 +74,21 @@ impl Worker {
         orphans
     }
 
-    /// Applies `change` to upstreams whose time has come; `first` is the root's word of the
-    /// earliest such time.
+    /// Applies `change` to upstreams whose time has come.
     fn end(
         &self,
-        first: usize,
+        look: Look,
         now: u64,
         time: fn(Table) -> u64,
         change: &Change,
         clock: &Clock,
     ) -> Vec<UpstreamName> {
-        let first = self.zone().root(first);
-        if first.load(SeqCst) > now {
-            return Vec::new();
-        }
-        // Whoever looks at all tables says anew when to look again; writers meanwhile lower it.
-        first.store(u64::MAX, SeqCst);
         let mut due = Vec::new();
         self.each_time(time, |name, at| {
             if at <= now {
                 due.extend(name);
             } else {
-                first.fetch_min(at, SeqCst);
+                look.saw(at);
             }
         });
         due.retain(|name| {
@@ -108,7 +101,7 @@ impl Worker {
                 | Attempt::Refused(_)
                 | Attempt::Unmet(_) => {
                     // Again at the next call.
-                    first.fetch_min(now, SeqCst);
+                    look.saw(now);
                     false
                 }
             }

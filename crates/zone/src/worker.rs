@@ -8,6 +8,7 @@ use peerage_shm::{Region, Section, Slot};
 use crate::bound::Remembered;
 use crate::choice::Clock;
 use crate::eject::Ejected;
+use crate::ends::Look;
 use crate::events::Said;
 use crate::hosts::KnownHosts;
 use crate::shut::Taken;
@@ -23,8 +24,8 @@ pub struct Worker {
     said: RefCell<Vec<Said>>,
     /// Peers that were ejected here, until somebody asks.
     pub(crate) ejected: RefCell<Vec<Ejected>>,
-    /// The bucket at which its walk over all peers goes on, see [`Worker::relieve`]; 0 = it begins.
-    pub(crate) relieving: Cell<usize>,
+    /// Its walk over all peers, and the bucket at which it goes on, see [`Worker::relieve`].
+    pub(crate) relieving: Cell<Option<(Look, usize)>>,
     pub(crate) remembered: Remembered,
     /// The hosts as listings read them last: a listing asks for them with every few peers.
     pub(crate) known_hosts: RefCell<KnownHosts>,

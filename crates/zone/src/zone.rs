@@ -7,6 +7,7 @@ use peerage_shm::{AtomicU64, AttachError, FormatError, Region, Shared};
 
 use crate::directory::bucket_count;
 use crate::layout::{granules, pack, root, set};
+use crate::numbers::Numbers;
 use crate::size;
 use crate::trace::Reachable;
 use crate::worker::Worker;
@@ -85,10 +86,8 @@ impl Zone {
         }
         set(zone.root(root::NEXT_ID), 1);
         set(zone.root(root::NEXT_UID), 1);
-        set(zone.root(root::NEXT_TTL), u64::MAX);
-        set(zone.root(root::ORPHANS), u64::MAX);
-        set(zone.root(root::BARS), u64::MAX);
-        set(zone.root(root::ROUTES_END), u64::MAX);
+        zone.set_numbers(Numbers::OF_ZONES);
+        zone.begin_ends();
         set(zone.root(root::ROUTES_SEED), RandomState::new().hash_one(have));
         zone.root(root::BUCKETS).store(pack(at.raw(), buckets as u32 - 1), Ordering::Release);
         zone.lay_out_events(&mut writer).ok_or_else(too_small)?;
@@ -187,9 +186,9 @@ impl Zone {
         self.root(root::NEXT_ID).fetch_max(next_id, Ordering::Relaxed);
     }
 
-    /// A number that nothing else in this zone has had.
+    /// A number that no other peer or board of this zone has had.
     pub(crate) fn fresh_uid(&self) -> u32 {
-        // 2^32 upstreams and peers; the stamp holds the name's length and a magic besides.
+        // 2^32 of them.
         self.root(root::NEXT_UID).fetch_add(1, Ordering::Relaxed) as u32
     }
 

@@ -18,7 +18,7 @@ words! {
     SEQ
     /// Id that the next server gets. Raised by anybody, never lowered.
     NEXT_ID
-    /// Number that the next upstream or peer gets; parts what memory reuse would mix up.
+    /// Number that the next peer or board gets; parts what memory reuse would mix up.
     NEXT_UID
     /// The bucket array: ref, and number of buckets less one.
     BUCKETS
@@ -30,7 +30,7 @@ words! {
     NO_ROOM
     /// 1 once the state was loaded and the configuration merged.
     LOADED
-    /// No admin state ends before this time (unix ms). Lowered by writers, raised by the sweep.
+    /// No admin state ends before this time (unix ms). Lowered by writers, raised by the round.
     NEXT_TTL
     /// Granules that a second table of each upstream would take. Under the lock.
     TABLES
@@ -127,6 +127,19 @@ words! {
     ROUTES_SEED
     /// No route ends before this time (unix ms). Lowered by writers, raised by the round.
     ROUTES_END
+    /// Until when somebody is expected to look which admin state ends next (unix ms), see `ends`;
+    /// u64::MAX = nobody looks.
+    NEXT_TTL_LOOK
+    /// The same, which orphan.
+    ORPHANS_LOOK
+    /// The same, which ejection or outside verdict.
+    BARS_LOOK
+    /// The same, which route.
+    ROUTES_LOOK
+    /// Numbers that upstreams may have: the first, and how many. Written when the zone is made.
+    NUMBERS
+    /// How many of them were given, again and again. Raised by anybody.
+    NUMBERS_GIVEN
 }
 
 /// Who probes each part of the peers: pid, and above it until when that holds, see `shards`.

@@ -15,6 +15,7 @@ use peerage_shm::{Limbo, Ordering, Ref, Writer, point};
 use super::buckets::{Buckets, bits_for};
 use super::node_at;
 use crate::commit::{Committed, Revision, Unfit};
+use crate::ends;
 use crate::layout::{Kind, Node, Side, get, pack, root, set};
 use crate::room::Room;
 use crate::size::GRANULE;
@@ -112,7 +113,7 @@ impl Zone {
         // From here on nothing fails. The time first: a round may look too early, never too late.
         let ends = batch.plans.iter().filter_map(|plan| plan.after?.until);
         if let Some(end) = ends.min() {
-            self.root(root::ROUTES_END).fetch_min(end, Ordering::SeqCst);
+            self.ends(ends::ROUTES).lower(end);
         }
         let said = self.append(writer, revision, batch.now, &batch.events);
         let noted = self.note(writer, revision, &batch.revision);
@@ -281,7 +282,7 @@ impl Zone {
     fn remind_of_orphan(&self, app: Node) {
         let up = self.find(&app.name(self.region()));
         if let Some(table) = up.and_then(|up| up.table(self)) {
-            self.root(root::ORPHANS).fetch_min(table.orphaned(), Ordering::SeqCst);
+            self.ends(ends::ORPHANS).lower(table.orphaned());
         }
     }
 }

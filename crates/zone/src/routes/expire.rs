@@ -1,14 +1,12 @@
 //! Routes that were given a time.
 
-use std::sync::atomic::Ordering::SeqCst;
-
 use peerage_core::route::RouteKey;
 use peerage_core::route::change::RouteChange;
 
 use super::{ROUTES_AT_ONCE, RouteAttempt, RouteChecks, RouteCursor, RouteOp};
 use crate::change::Env;
 use crate::choice::Clock;
-use crate::layout::root;
+use crate::ends;
 use crate::worker::Worker;
 
 /// Buckets looked at inside one read section.
@@ -17,12 +15,7 @@ const STEP: usize = 1024;
 impl Worker {
     /// Removes routes whose time is over; how many. Costs one comparison while none is.
     pub(crate) fn expire_routes(&self, clock: &Clock) -> usize {
-        let end = self.zone().root(root::ROUTES_END);
-        if end.load(SeqCst) > clock.msec {
-            return 0;
-        }
-        // Whoever looks at all routes says anew when to look again; writers meanwhile lower it.
-        end.store(u64::MAX, SeqCst);
+        let Some(look) = self.look(ends::ROUTES, clock.msec, clock) else { return 0 };
         let mut due: Vec<RouteKey> = Vec::new();
         let mut cursor = RouteCursor::default();
         while self.step_routes(
@@ -33,9 +26,7 @@ impl Worker {
                 let route = if node.has_end() { self.zone().load_route(node) } else { None };
                 match route.as_ref().and_then(|route| route.until) {
                     Some(until) if until <= clock.msec => due.extend(route.map(|route| route.key)),
-                    Some(until) => {
-                        end.fetch_min(until, SeqCst);
-                    }
+                    Some(until) => look.saw(until),
                     None => {}
                 }
             },
@@ -48,12 +39,11 @@ impl Worker {
             let ops: Vec<RouteOp> = keys.iter().map(op).collect();
             match self.put_routes(&ops, &env, &RouteChecks::NONE) {
                 RouteAttempt::Done(_) => ended += keys.len(),
-                _ => {
-                    // Again at the next call.
-                    end.fetch_min(clock.msec, SeqCst);
-                }
+                // Again at the next call.
+                _ => look.saw(clock.msec),
             }
         }
+        look.end();
         ended
     }
 }
