@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use peerage_core::merge::Conflict;
@@ -94,19 +95,16 @@ pub(crate) fn open(zone: &Zone, memory: Option<shm::Memory>, log: Log<'_>) -> Re
     Ok(())
 }
 
-/// Numbers for the upstreams of a store's zone: those of the zone that it replaces, else such as no
-/// other store of the configuration has, or takes over from the old one, where stores may stand in
-/// another order.
+/// Numbers for the upstreams of a store's zone: such as no other store of the configuration has, or
+/// takes over from the old one, where stores may stand in another order.
 fn free_numbers(zone: &Zone, cycle: Cycle<'_>) -> Option<Numbers> {
-    let old = |zone: &Zone| cycle.old_zone(zone).and_then(Zone::memory);
-    let numbers = |memory: Memory| memory.zone.numbers();
-    old(zone).map(numbers).or_else(|| {
-        let stores = cycle.main()?.stores();
-        let others = stores.iter().map(|store| &store.apps).filter(|apps| apps.name != zone.name);
-        let taken: Vec<Numbers> =
-            others.filter_map(|apps| apps.memory().or_else(|| old(apps)).map(numbers)).collect();
-        (0..).map_while(Numbers::of_store).find(|numbers| !taken.contains(numbers))
-    })
+    let stores = cycle.main()?.stores();
+    let others = stores.iter().map(|store| &store.apps).filter(|apps| apps.name != zone.name);
+    let memory =
+        |apps: &Rc<Zone>| apps.memory().or_else(|| cycle.old_zone(apps).and_then(Zone::memory));
+    let taken: Vec<Numbers> =
+        others.filter_map(memory).map(|memory| memory.zone.numbers()).collect();
+    (0..).map_while(Numbers::of_store).find(|numbers| !taken.contains(numbers))
 }
 
 /// The size that a zone needs for so many bytes besides what is always there.

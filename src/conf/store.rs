@@ -45,7 +45,9 @@ impl Store {
         };
         // Other memory where keys mean something else, or sizes differ: nothing of before is here.
         let RedisConf { db, tenant_prefix, app_prefix, .. } = &redis.settings;
-        let place = format!("{name}:{size}:{db}:{tenant_prefix}:{app_prefix}");
+        // The length tells where the first prefix ends.
+        let ends = tenant_prefix.len();
+        let place = format!("{name}:{size}:{db}:{ends}:{tenant_prefix}:{app_prefix}");
         let store = Rc::new(Self {
             redis: Rc::new(redis),
             apps: Rc::new(Zone::unkept(cf, &name, &format!("{place}:apps"), of_apps)),

@@ -32,15 +32,24 @@ pub(crate) fn spawn(
 /// whether that can be.
 pub(crate) fn keep_code() -> bool {
     static HERE: u8 = 0;
-    // SAFETY: a plain C struct of pointers, which may be null.
-    let mut info: libc::Dl_info = unsafe { mem::zeroed() };
-    // SAFETY: the address is one of this library; `info` is filled where it is found.
-    let found = unsafe { libc::dladdr((&raw const HERE).cast(), &raw mut info) } != 0;
-    if !found || info.dli_fname.is_null() {
+    let (Some(ours), Some(nginx)) =
+        (object(&raw const HERE), object((&raw const nginx_sys::ngx_cycle).cast()))
+    else {
         return false;
+    };
+    if ours.dli_fbase == nginx.dli_fbase {
+        // The module is in nginx itself, which stays.
+        return true;
     }
     let flags = libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
     // SAFETY: the loader's own name of this library, which is loaded: nothing is run, and it stays.
-    let handle = unsafe { libc::dlopen(info.dli_fname, flags) };
-    !handle.is_null()
+    !ours.dli_fname.is_null() && !unsafe { libc::dlopen(ours.dli_fname, flags) }.is_null()
+}
+
+/// What an address of code or data is of.
+fn object(of: *const u8) -> Option<libc::Dl_info> {
+    // SAFETY: a plain C struct of pointers, which may be null.
+    let mut info: libc::Dl_info = unsafe { mem::zeroed() };
+    // SAFETY: any address may be asked for; `info` is filled where it is found.
+    (unsafe { libc::dladdr(of.cast(), &raw mut info) } != 0).then_some(info)
 }

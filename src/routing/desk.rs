@@ -224,7 +224,7 @@ impl Desk {
             return Got::Down(Down::Open);
         }
         let read = self.cache.begin(kind, key, clock::now());
-        let until = clock::now() + self.span();
+        let until = self.until();
         match kind {
             Kind::Tenant => match self.heard(self.client.tenant(key).await, until) {
                 Reply::There(tenant) => {
@@ -354,13 +354,20 @@ impl Desk {
         let mut value = Vec::new();
         self.cache.app(name, clock::now(), &mut value)?;
         let servers = app::parse(&value).ok()?;
-        self.serve(name, &servers, clock::now() + self.span()).await.ok()?;
+        self.serve(name, &servers, self.until()).await.ok()?;
         Some(worker)
     }
 
-    /// How long an answer may take at most, with all that has to be waited for.
+    /// How long an answer may take at most, with all that has to be waited for: then the question is
+    /// another process's.
     fn span(&self) -> u64 {
-        self.timeout + 50
+        self.timeout + 2 * MARGIN
+    }
+
+    /// Until when what a question brings is put in force: so long before another process may ask that
+    /// none is overtaken between the look at the clock and the write.
+    fn until(&self) -> u64 {
+        clock::now() + self.timeout + MARGIN
     }
 }
 
@@ -405,3 +412,5 @@ fn upstream(name: &[u8]) -> Option<UpstreamName> {
 const FLIGHTS: usize = 8_192;
 /// As long as there are fewer, what is used meanwhile is asked anew.
 const REFRESHES: usize = 64;
+/// Above the time for an answer, ms; twice.
+const MARGIN: u64 = 25;

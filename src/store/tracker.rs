@@ -166,7 +166,12 @@ impl Store {
                     (asked, waits) = (timer::fresh(), true);
                     command(wire.out(), &[b"PING"]);
                 }
-                Some(Ok(Value::Push(items))) => self.tell(&items, to).await,
+                Some(Ok(Value::Push(items))) => {
+                    let began = timer::fresh();
+                    self.tell(&items, to).await;
+                    // An answer that waited behind it is not late for that.
+                    asked += (timer::fresh() - began).min(limit);
+                }
                 // The answer to a PING is a text in RESP3 whatever else is said.
                 Some(Ok(Value::Text(_))) if waits => {
                     // This process may have been stopped meanwhile.

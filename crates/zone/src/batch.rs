@@ -204,6 +204,8 @@ impl Worker {
                     }
                 }
             }
+            // Names are looked through for a number that none has.
+            let section = self.enter();
             let plans = draft.work.iter().filter(|(_, work)| work.is_changed());
             let plans = plans.map(|(name, work)| Plan {
                 name,
@@ -223,6 +225,7 @@ impl Worker {
                 privileged: brief,
                 revision: Revision::Next(draft.changes()),
             };
+            drop(section);
             let trace = Reachable(*self.zone());
             let Ok(mut writer) = self.zone().shared().try_write(self.pid(), &trace) else {
                 return BatchAttempt::Busy;

@@ -69,7 +69,7 @@ impl Zone {
     /// All is looked at again: a writer that died may have left something out.
     pub(crate) fn look_for_ends(&self) {
         for kind in [TTL, ROUTES, ORPHANS] {
-            self.ends(kind).look.store(0, SeqCst);
+            self.ends(kind).again();
         }
     }
 }
@@ -95,6 +95,11 @@ impl Ends {
     /// Something ends then.
     pub(crate) fn lower(self, end: u64) {
         self.next.fetch_min(end, SeqCst);
+    }
+
+    /// All is to be looked at again.
+    pub(crate) fn again(self) {
+        self.look.store(0, SeqCst);
     }
 
     /// Whether nothing has an end.

@@ -8,7 +8,7 @@ use peerage_shm::{Region, Section, Slot};
 use crate::bound::Remembered;
 use crate::choice::Clock;
 use crate::eject::Ejected;
-use crate::ends::Look;
+use crate::ends::{self, Look};
 use crate::events::Said;
 use crate::hosts::KnownHosts;
 use crate::shut::Taken;
@@ -114,6 +114,11 @@ impl Worker {
         if let Ok(mut writer) = self.zone.shared().try_write(self.pid, &Reachable(self.zone)) {
             writer.collect();
             self.zone.tend_routes_in_round(&mut writer);
+        }
+        if swept.slots != 0 {
+            // Who died may have barred a peer and not said until when: needs no lock, so no writer's
+            // death tells of it.
+            self.zone.ends(ends::BARS).again();
         }
         self.tighten(clock);
         Swept { slots: swept.slots, references: swept.references }

@@ -340,6 +340,12 @@ fn a_flight_ends_with_its_owner_and_with_its_time() {
     assert!(claim(2, true, NOW).is_none());
     assert!(claim(1, false, NOW).is_none(), "its own");
     assert!(claim(2, true, NOW - 5).is_none(), "by a clock that was looked at before");
+    let long = NOW + (3 << 24);
+    cache.land(claim(2, true, long).expect("of half a day ago, which its bits do not tell"));
+    let first = {
+        cache.land(first);
+        claim(1, true, NOW).expect("nobody asks")
+    };
     assert!(claim(2, true, NOW + 199).is_none());
     assert!(cache.claim(Kind::App, b"a", NOW, 200, &ME).is_some(), "another question");
     let second = claim(2, true, NOW + 200).expect("its time is over");
@@ -377,6 +383,22 @@ fn whoever_waits_looks_now_and_then_whether_the_one_who_asks_is_alive() {
     let mut polls = (NOW + 60..).step_by(8);
     let taken = polls.find(|&now| cache.claim(Kind::Tenant, b"a", now, 2_000, &dead).is_some());
     assert!(taken.is_some_and(|now| now <= NOW + 110), "{taken:?}");
+}
+
+#[test]
+fn a_limit_of_one_rate_is_none_of_another() {
+    let (all, passed) = (cache(1 << 20), |cache: &Cache, rate| {
+        (0..300).filter(|_| cache.may_miss(rate, NOW)).count()
+    });
+    for rate in ["200r/s", "1r/s", "6r/m", "60r/m", "10r/s", "30r/s"] {
+        let rate = Rate::parse(rate).unwrap();
+        assert_eq!(passed(&all, rate), passed(&cache(1 << 20), rate), "{rate:?}");
+    }
+    // Those that have no place any more share one, and are limited all the same.
+    for n in 31..60 {
+        let rate = Rate::parse(&format!("{n}r/s")).unwrap();
+        assert!(passed(&all, rate) <= n);
+    }
 }
 
 #[test]

@@ -29,6 +29,10 @@ const LOOK_EVERY: u64 = 50;
 /// As long is the time for such a look, ms: who waits looks at the flight every 8 ms or so.
 const LOOK_FOR: u64 = 10;
 
+/// How far the clock of one process may be behind another's, ms; what seems to be of a time later than
+/// that is of one so long ago that the bits do not tell.
+const LATER: i64 = 10_000;
+
 /// What is in a word.
 #[derive(Clone, Copy)]
 struct Taken(u64);
@@ -48,9 +52,10 @@ impl Taken {
 
     /// Whether whoever took it has had its time, or is dead, if it is time to look for that.
     fn is_over(self, now: u64, span: u64, who: &Who<'_>) -> bool {
-        // Clocks are looked at now and then: it may have begun a little later.
         let since = (now << (PID + TAG)).wrapping_sub(self.0 >> (PID + TAG) << (PID + TAG)) as i64;
-        let Ok(since) = u64::try_from(since >> (PID + TAG)) else { return false };
+        let since = since >> (PID + TAG);
+        // Clocks are looked at now and then: it may have begun a little later, but not by so much.
+        let Ok(since) = u64::try_from(since) else { return since < -LATER };
         if since >= span.min(1 << (TIME - 1)) {
             return true;
         }

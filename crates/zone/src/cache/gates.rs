@@ -59,8 +59,19 @@ impl Cache {
 
     /// Whether a key that may be made up may be asked for.
     pub fn may_miss(&self, rate: Rate, now: u64) -> bool {
-        let limiter = &self.head[head::LIMITERS + rate.hash() as usize % LIMITERS];
-        step(limiter, |word| rate.take(word, now))
+        step(self.limiter(rate), |word| rate.take(word, now))
+    }
+
+    /// The state of a rate: it takes the first place that is free, for ever.
+    fn limiter(&self, rate: Rate) -> &'static AtomicU64 {
+        let (places, _) = self.head[head::LIMITERS..][..2 * LIMITERS].as_chunks::<2>();
+        let mine = places.iter().find(|[whose, _]| {
+            let there = whose.load(Ordering::Acquire);
+            let took = || whose.compare_exchange(0, rate.id(), Ordering::AcqRel, Ordering::Acquire);
+            there == rate.id()
+                || there == 0 && took().map_or_else(|other| other == rate.id(), |_| true)
+        });
+        &mine.unwrap_or(&places[0])[1]
     }
 
     fn breaker(&self) -> &'static AtomicU64 {

@@ -43,14 +43,14 @@ pub(super) mod head {
     pub(in super::super) const EVICTED: usize = 27;
     /// Failures by why.
     pub(in super::super) const FAILED: usize = 32;
-    /// A limit of misses for each rate.
+    /// A limit of misses for each rate: which, and its state.
     pub(in super::super) const LIMITERS: usize = 48;
-    pub(in super::super) const GENERATIONS: usize = LIMITERS + super::LIMITERS;
+    pub(in super::super) const GENERATIONS: usize = LIMITERS + 2 * super::LIMITERS;
     pub(in super::super) const FLIGHTS: usize = GENERATIONS + super::GENERATIONS;
     pub(in super::super) const END: usize = FLIGHTS + super::FLIGHTS;
 }
 
-/// Rates share a limit by their hash.
+/// Rates that have a limit of their own; more of them share one.
 pub(super) const LIMITERS: usize = 16;
 /// Keys share a generation by their hash.
 pub(super) const GENERATIONS: usize = 1024;
