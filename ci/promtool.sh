@@ -12,7 +12,7 @@ export PEERAGE_PACKAGES="python3 ${PEERAGE_PACKAGES:-}"
 tools=$(realpath -m "${CARGO_TARGET_DIR:-target}")/promtool
 
 download() {
-    apt-get download -q -o APT::Sandbox::User=root prometheus python3-prometheus-client
+    apt-get download -q -o APT::Sandbox::User=root prometheus python3-prometheus-client python3-decorator
 }
 
 unpack() {
@@ -28,7 +28,7 @@ unpack() {
     rm -rf "$tools/packages"
 }
 
-[ -x "$tools/promtool" ] || unpack >&2
+[ -e "$tools/python/decorator.py" ] || unpack >&2
 [ "${1:-}" != --tools ] || exit 0
 "$tools/promtool" --version 2>&1 | head -1
 "$tools/promtool" check rules examples/alerts.yml
