@@ -128,6 +128,8 @@ make_tree() {
         cp /usr/local/share/ca-certificates/*.crt "$tree/usr/local/share/ca-certificates"
         alone chroot "$tree" update-ca-certificates >/dev/null
     fi
+    # As every machine has it; debootstrap leaves that to installers.
+    printf '127.0.0.1 localhost\n::1 localhost ip6-localhost\n' >"$tree/etc/hosts"
     mkdir -p "$tree/opt/rust" "$tree/srv/peerage"
     cp -R "$(rustc --print sysroot)"/{bin,lib} "$tree/opt/rust"
     touch "$tree/made"
