@@ -35,9 +35,13 @@ rm -rf "$tree"
 mkdir -p "$tree"
 # What Debian's nginx does not load would keep it from starting.
 mkdir "$tree/try"
-printf 'load_module %s; pid %s/pid; error_log stderr; events {} http { peerage_zone z 1m; }\n' \
-    "$module" "$tree/try" >"$tree/try/nginx.conf"
-"$(command -v nginx || echo /usr/sbin/nginx)" -t -q -p "$tree/try" -c "$tree/try/nginx.conf" || {
+{
+    echo "load_module $module; pid pid; error_log stderr; events {} http { peerage_zone z 1m;"
+    # Whoever makes packages may not write where Debian's nginx does.
+    printf '%s_temp_path temp; ' client_body proxy fastcgi uwsgi scgi
+    echo "}"
+} >"$tree/try/nginx.conf"
+"$(command -v nginx || echo /usr/sbin/nginx)" -e stderr -t -q -p "$tree/try" -c "$tree/try/nginx.conf" || {
     echo "package: Debian's nginx does not load $module" >&2
     exit 1
 }
