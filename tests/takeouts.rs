@@ -103,7 +103,8 @@ fn the_playbook_leaves_a_server_as_it_was() {
 fn a_canary_that_is_stopped_has_no_share_and_one_that_is_down_gets_none() {
     let scene = Scene::new();
     let canary = |steps: &str| {
-        let mut command = Command::new("examples/canary.sh");
+        let mut command = Command::new("env");
+        command.args(["--default-signal", "examples/canary.sh"]);
         command.args([&*scene.root, "app", &scene.server, "true"]).env("STEPS", steps);
         command
     };
@@ -161,7 +162,9 @@ impl Scene {
     }
 
     fn command(&self, api: &str, wait: &str) -> Command {
-        let mut command = Command::new("examples/release.sh");
+        // A shell cannot trap what is ignored when it begins, as in a job in the background.
+        let mut command = Command::new("env");
+        command.args(["--default-signal", "examples/release.sh"]);
         command.args([api, "app", &self.server, "deploy-1"]).env("WAIT", wait);
         command
     }
