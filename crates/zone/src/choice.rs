@@ -13,8 +13,7 @@ const INLINE: usize = 2;
 ///
 /// Plain data: dropping it releases nothing in the zone, `Worker::abandon` does.
 pub struct Choice {
-    /// That of the last try; before the first, the one that it is known to be for.
-    pub(crate) upstream: Option<FoundUp>,
+    pub(crate) upstream: Option<Found>,
     pub(crate) server_id: u64,
     pub(crate) held: Option<Holding>,
     /// `Peer::uid` of the last peer; 0 before the first.
@@ -41,12 +40,6 @@ impl Choice {
             tried: [0; INLINE],
             more: None,
         }
-    }
-
-    /// Says which upstream it is for, as found before: see [`Target::Known`].
-    #[inline]
-    pub fn is_for(&mut self, upstream: FoundUp) {
-        self.upstream = Some(upstream);
     }
 
     /// Whether a peer is held: chosen and not yet given back.
@@ -107,28 +100,21 @@ impl Holding {
 
 /// An upstream found inside a read section, to be known again inside a later one.
 #[derive(Clone, Copy)]
-pub struct FoundUp {
+pub(crate) struct Found {
     up: Up,
     stamp: u64,
 }
 
-impl FoundUp {
+impl Found {
     #[inline]
     pub(crate) fn new(up: Up) -> Self {
-        // One that has just ended never lives again, whatever comes into its memory.
-        Self { up, stamp: up.stamp().max(1) }
+        Self { up, stamp: up.stamp() }
     }
 
     /// The upstream, if its record lives; until the end of the section if it does.
     #[inline]
     pub(crate) fn again(self) -> Option<Up> {
-        self.lives().then_some(self.up)
-    }
-
-    /// Whether its record lives; outside a section it may end at any moment.
-    #[inline]
-    pub fn lives(self) -> bool {
-        self.up.stamp() == self.stamp
+        (self.up.stamp() == self.stamp).then_some(self.up)
     }
 }
 
@@ -137,7 +123,7 @@ impl FoundUp {
 /// For one zone: its answer is a place there.
 pub struct Fixed {
     pub(crate) name: Vec<u8>,
-    pub(crate) seen: Cell<Option<FoundUp>>,
+    pub(crate) seen: Cell<Option<Found>>,
 }
 
 impl Fixed {
@@ -154,8 +140,6 @@ pub enum Target<'a> {
     Fixed(&'a Fixed),
     /// Named by the request; in lower case.
     Name(&'a [u8]),
-    /// The same, where the choice may know the upstream.
-    Known(&'a [u8]),
 }
 
 /// What a method chooses by, beside the peers.
@@ -241,26 +225,4 @@ pub struct Done {
     pub disabled: bool,
     /// The peer is ejected from now on as an outlier; said once.
     pub ejected: bool,
-}
-
-#[cfg(test)]
-mod tests {
-    use peerage_shm::Ref;
-
-    use super::*;
-    use crate::trial::zone;
-
-    #[test]
-    fn what_ended_while_it_was_found_is_not_taken_for_living() {
-        let zone = zone(64 << 10);
-        let at = Ref::from_raw(1_000);
-        let up = Up::at(zone.region(), at).expect("the zone is larger");
-        up.fill(zone.region(), 7, 9, b"app");
-        let found = FoundUp::new(up);
-        assert!(found.lives());
-        up.end();
-        assert!(!found.lives() && !FoundUp::new(up).lives());
-        up.fill(zone.region(), 7, 10, b"app");
-        assert!(!found.lives() && FoundUp::new(up).lives());
-    }
 }

@@ -97,15 +97,9 @@ impl Up {
         self.w[Self::ID].load(Ordering::SeqCst)
     }
 
-    /// Ends the record's life: nobody finds it by its name any more.
+    /// Ends the record's life, before it is retired.
     pub(crate) fn end(self) {
         self.w[Self::ID].store(0, Ordering::SeqCst);
-    }
-
-    /// Whether that has happened; its memory is as it was until it is retired.
-    #[inline]
-    pub(crate) fn has_ended(self) -> bool {
-        self.stamp() == 0
     }
 
     pub(crate) fn name(self, region: &Region) -> Vec<u8> {
