@@ -285,8 +285,19 @@ impl Conductor<'_> {
         });
         gone.ok_or("a master does not go")?;
         self.upset = Instant::now();
-        let_pass(ms(300));
-        self.site.moving(false);
-        self.flush()
+        // The one that stays has what the other has written: at once, or, where its worker that
+        // sees to that is stopped at a point, when it is the one that writes.
+        match self.points {
+            Some(_) => {
+                let done = self.flush();
+                self.site.moving(false);
+                done
+            }
+            None => {
+                let_pass(ms(300));
+                self.site.moving(false);
+                self.flush()
+            }
+        }
     }
 }

@@ -195,7 +195,7 @@ impl Zone {
                 _ => false,
             }
         });
-        all && upstreams && self.hosts_revision() == batch.hosts.revision
+        all && upstreams && self.hosts_stamp() == batch.hosts.stamp
     }
 
     fn set(
@@ -298,7 +298,9 @@ impl Zone {
             all.push(Built { up, table, plan, sketch });
         }
         let hosts = match batch.next_hosts {
-            Some((hosts, _)) => Some(room.hosts(self.region(), hosts, revision)?),
+            Some((hosts, _)) => {
+                Some(room.hosts(self.region(), hosts, revision, self.fresh_uid().into())?)
+            }
             None => None,
         };
         if hosts.is_some() && batch.hosts.blob.len != 0 {

@@ -21,24 +21,35 @@ pub(crate) struct StoredHosts {
     pub(crate) blob: Blob,
     /// Revision of their last change.
     pub(crate) revision: u64,
+    /// A number that no other hosts of this zone ever have; 0 = there never were any. What is taken
+    /// over from a file may have the revision of what was there before.
+    pub(crate) stamp: u64,
 }
 
-/// Granules of the block: the revision, then the bytes.
+/// Words of a block before the bytes: the revision, and the stamp.
+const HEAD: usize = 2;
+
+/// Granules of the block.
 pub(crate) const fn granules(blob: Blob) -> u32 {
-    crate::layout::granules(1 + words_of(blob.len as usize))
+    crate::layout::granules(HEAD + words_of(blob.len as usize))
 }
 
 /// Fills a block.
-pub(crate) fn write(region: &Region, blob: Blob, bytes: &[u8], revision: u64) {
-    if let Some([word]) = region.array(blob.at) {
-        set(word, revision);
+pub(crate) fn write(region: &Region, blob: Blob, bytes: &[u8], revision: u64, stamp: u64) {
+    if let Some(head) = region.array::<HEAD>(blob.at) {
+        set(&head[0], revision);
+        set(&head[1], stamp);
     }
-    region.write_bytes(blob.at, 1, bytes);
+    region.write_bytes(blob.at, HEAD, bytes);
 }
 
 /// Revision of a block.
 pub(crate) fn revision(region: &Region, blob: Blob) -> u64 {
-    region.array::<1>(blob.at).map_or(0, |[word]| get(word))
+    region.array::<HEAD>(blob.at).map_or(0, |head| get(&head[0]))
+}
+
+fn stamp(region: &Region, blob: Blob) -> u64 {
+    region.array::<HEAD>(blob.at).map_or(0, |head| get(&head[1]))
 }
 
 impl Zone {
@@ -52,8 +63,9 @@ impl Zone {
         Blob::from_word(self.root(root::HOSTS).load(SeqCst))
     }
 
-    pub(crate) fn hosts_revision(&self) -> u64 {
-        revision(self.region(), self.hosts_blob())
+    /// The stamp of the hosts. Inside a read section or under the lock.
+    pub(crate) fn hosts_stamp(&self) -> u64 {
+        stamp(self.region(), self.hosts_blob())
     }
 
     /// The hosts. Inside a read section or under the lock.
@@ -63,10 +75,11 @@ impl Zone {
             return StoredHosts::default();
         }
         let mut bytes = Vec::new();
-        self.region().read_bytes(blob.at, 1, blob.len as usize, &mut bytes);
+        self.region().read_bytes(blob.at, HEAD, blob.len as usize, &mut bytes);
         // What this build wrote reads back.
         let hosts = record::decode_hosts(&bytes).unwrap_or_default();
-        StoredHosts { hosts, blob, revision: revision(self.region(), blob) }
+        let region = self.region();
+        StoredHosts { hosts, blob, revision: revision(region, blob), stamp: stamp(region, blob) }
     }
 }
 
@@ -114,16 +127,16 @@ impl Worker {
 /// The hosts' layer as it was read last, to be read anew only when it has changed.
 #[derive(Default)]
 pub(crate) struct KnownHosts {
-    revision: u64,
+    stamp: u64,
     hosts: Hosts,
 }
 
 impl KnownHosts {
     /// The hosts of now. Inside a read section.
     pub(crate) fn look(&mut self, zone: &Zone) -> &Hosts {
-        let revision = zone.hosts_revision();
-        if self.revision != revision {
-            *self = Self { revision, hosts: zone.stored_hosts().hosts };
+        if self.stamp != zone.hosts_stamp() {
+            let StoredHosts { hosts, stamp, .. } = zone.stored_hosts();
+            *self = Self { stamp, hosts };
         }
         &self.hosts
     }

@@ -59,11 +59,12 @@ impl<'a, 'w> Room<'a, 'w> {
         region: &Region,
         hosts: &Hosts,
         revision: u64,
+        stamp: u64,
     ) -> Result<Blob, Unfit> {
         let bytes = record::encode_hosts(hosts);
         let blob = Blob { at: Ref::NONE, len: bytes.len() as u32 };
         let blob = Blob { at: self.take(hosts::granules(blob))?, ..blob };
-        hosts::write(region, blob, &bytes, revision);
+        hosts::write(region, blob, &bytes, revision, stamp);
         Ok(blob)
     }
 

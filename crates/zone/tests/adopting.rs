@@ -141,6 +141,22 @@ fn hosts_come_before_the_servers_they_cover() {
     assert!(b.hits("app", 4).contains('1'));
 }
 
+/// All of them may come at one revision of the zone: the file's is not in force before its end.
+#[test]
+fn each_adoption_of_hosts_is_seen_by_whoever_has_seen_the_last() {
+    let (a, b) = (World::new(1 << 20), follower());
+    a.put("app", &[server("10.0.0.1:81", 1), server("10.0.0.2:82", 1)]);
+    adopt(&b, &File::default(), &File::of(&a), &Blocks::new());
+    for state in [AdminState::Drain, AdminState::Down, AdminState::Up, AdminState::Down] {
+        host(&a, "10.0.0.1", state);
+        let hosts = a.worker.hosts();
+        assert_eq!(b.worker.adopt_hosts(&hosts, &b.clock, &mut || false), Ok(true));
+        let seen = b.worker.read(&upstream("app"), &b.clock).unwrap().hosts[0].clone();
+        assert_eq!(seen.map(|host| host.state), Some(state).filter(|&s| s != AdminState::Up));
+        assert_eq!(b.zone.revision(), 1);
+    }
+}
+
 #[test]
 fn the_revision_never_goes_back() {
     let (a, b) = (World::new(1 << 20), World::new(1 << 20));
