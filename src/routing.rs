@@ -8,8 +8,10 @@ mod clock;
 mod desk;
 mod figures;
 mod flights;
+mod home;
 mod malformed;
 mod memory;
+mod recent;
 mod saved;
 mod store;
 mod tracking;
@@ -17,7 +19,7 @@ mod tracking;
 use std::rc::Rc;
 
 use peerage_core::route::decide::{MISSED, Place, Shown, Verdict, of_zone};
-use peerage_zone::{AppName, Worker};
+use peerage_zone::{AppName, FoundUp, Worker};
 
 pub(crate) use self::desk::{Desk, begin, end, give_up, has_stores, look};
 pub(crate) use self::figures::sample;
@@ -33,6 +35,8 @@ pub(crate) struct Found {
     pub(crate) code: Option<u16>,
     /// The place in the zone of the store's apps, where that has the app.
     pub(crate) apps: Option<&'static Worker>,
+    /// The app's upstream there, where it was looked for.
+    pub(crate) upstream: Option<FoundUp>,
     /// This process has no place in the zone yet.
     busy: bool,
 }
@@ -56,7 +60,7 @@ impl Found {
             Verdict::Pass(..) => None,
             Verdict::Refuse(_, code) => Some(code),
         };
-        Self { shown: verdict.shown(), code, apps: None, busy: false }
+        Self { shown: verdict.shown(), code, apps: None, upstream: None, busy: false }
     }
 
     /// The word of `$peerage_error`, where the request does not pass.

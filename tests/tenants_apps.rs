@@ -5,6 +5,7 @@ mod support;
 
 use std::collections::BTreeSet;
 
+use serde_json::json;
 use support::*;
 
 /// A location for each store, all of them with one upstream block.
@@ -89,6 +90,72 @@ fn an_app_of_a_store_shares_no_connection_with_an_upstream_of_the_zone_or_of_ano
         nginx.settled(1);
         all_are_apart(&nginx, stores);
     }
+}
+
+/// Each worker remembers where an app was.
+#[test]
+fn every_worker_follows_an_app_that_the_zone_gets_or_loses() {
+    let (redis, a, b) = (Redis::new(), Backend::new("a"), Backend::new("b"));
+    let names =
+        ["app", "an-app-with-a-name-of-more-bytes-than-are-remembered-of-names-for-requests"];
+    for (i, name) in names.iter().enumerate() {
+        redis.tenant(&format!("t{i}"), name, "active");
+        redis.set(&format!("app:{name}"), &b.addr());
+    }
+    redis.tenant("upper", "App", "active");
+    redis.set("app:App", &b.addr());
+    let nginx = conf(Nginx::builder(), &[("routes", "1m")], &redis, &a).workers(4);
+    let nginx = nginx.with_api("write=on").start();
+    let api = nginx.api();
+    let mut conns: Vec<_> = (0..16).map(|_| Conn::open(nginx.web()).unwrap()).collect();
+    let mut all_go_to = |backends: [&str; 2]| {
+        for conn in &mut conns {
+            for (tenant, backend) in [("t0", 0), ("t1", 1), ("upper", 0), ("t0", 0)] {
+                let request = Request::get("/routes/").header("X-Tenant", tenant);
+                let reply = conn.send(&request).unwrap();
+                assert_eq!((reply.status, reply.backend()), (200, backends[backend]), "{tenant}");
+            }
+        }
+    };
+    let body = json!({"servers": [{"server": a.addr()}]});
+    let paths = names.map(|name| format!("upstreams/{name}"));
+    all_go_to(["b", "b"]);
+    for _ in 0..scale(20, 500) {
+        for (path, then) in paths.iter().zip([["a", "b"], ["a", "a"]]) {
+            api.ok("PUT", path, Some(&body));
+            all_go_to(then);
+        }
+        for (path, then) in paths.iter().zip([["b", "a"], ["b", "b"]]) {
+            api.ok("DELETE", path, None);
+            all_go_to(then);
+        }
+        let put = names.map(|name| json!({"op": "put", "upstream": name, "body": body}));
+        api.ok("POST", "batch", Some(&json!({"changes": put})));
+        all_go_to(["a", "a"]);
+        let delete = names.map(|name| json!({"op": "delete", "upstream": name}));
+        api.ok("POST", "batch", Some(&json!({"changes": delete})));
+        all_go_to(["b", "b"]);
+    }
+}
+
+/// What is remembered of an app is used no longer than each location allows.
+#[test]
+fn an_app_that_is_older_than_its_tenant_is_asked_for_where_that_is_too_old() {
+    let (redis, a, b) = (Redis::new(), Backend::new("a"), Backend::new("b"));
+    redis.tenant("first", "app", "active");
+    redis.tenant("second", "app", "active");
+    redis.set("app:app", &b.addr());
+    let strict = "location /strict/ { peerage_route $http_x_tenant redis=routes zone=main valid=1s
+                      stale=1ms; proxy_pass http://tenants/; }";
+    let mut text = http(&[("routes", "1m")]);
+    text.insert_str(text.rfind('}').unwrap(), strict);
+    let nginx = conf(Nginx::builder(), &[], &redis, &a).http(text).start();
+    assert_eq!(ask(&nginx, "routes", "first").backend(), "b");
+    assert_eq!(ask(&nginx, "routes", "first").backend(), "b");
+    let_pass(ms(1_200));
+    redis.set("app:app", &a.addr());
+    assert_eq!(ask(&nginx, "routes", "second").backend(), "b", "fresh for an hour");
+    assert_eq!(ask(&nginx, "strict", "second").backend(), "a");
 }
 
 #[test]

@@ -134,10 +134,10 @@ callback! {
 
             // Whoever stands around our hooks may be `sticky`.
             #[cfg(nginx_sid)]
-            let (get, get_named): (Get, Get) = if block.wrapped.get() {
-                (super::sticky::get, super::sticky::get)
+            let (get, get_named, get_known): (Get, Get, Get) = if block.wrapped.get() {
+                (super::sticky::get, super::sticky::get, super::sticky::get)
             } else {
-                (get, get_named)
+                (get, get_named, get_known)
             };
             // The name, which error logs show, comes with the first `get`.
             let pc = &raw mut (*(*r).upstream).peer;
@@ -157,10 +157,11 @@ callback! {
             super::faults::panic_on_demand(Request::from_raw(r), "init");
 
             if let Name::Keyed(value, glob) = &block.name {
-                (*pc).get = Some(get_named);
                 if value.is_route() && glob.is_none() && name_by_route(r, peer) {
+                    (*pc).get = Some(get_known);
                     return OK;
                 }
+                (*pc).get = Some(get_named);
                 return name_it(r, peer, value, glob.as_ref());
             }
         }
@@ -191,6 +192,19 @@ callback! {
         unsafe {
             get_of(&mut *pc, &mut *data.cast::<Peer>(), |_, name| {
                 Some(Target::Name(conf::bytes(name)))
+            })
+        }
+    }
+}
+
+callback! {
+    /// The same where the request's route does, and may have found it.
+    fn get_known(pc: *mut ngx_peer_connection_t, data: *mut c_void) -> ngx_int_t, or NGX_BUSY as _;
+    {
+        // SAFETY: as in `get`; the name is of the request's pool.
+        unsafe {
+            get_of(&mut *pc, &mut *data.cast::<Peer>(), |_, name| {
+                Some(Target::Known(conf::bytes(name)))
             })
         }
     }

@@ -15,7 +15,9 @@ use peerage_zone::cache::{Cache, Flight, Kind, Who};
 use peerage_zone::{AppName, Worker};
 
 use super::flights::{Flights, Got};
+use super::home::Noted;
 use super::malformed::Malformed;
+use super::recent::Recent;
 use super::saved::Saver;
 use super::tracking::Tracking;
 use super::{apps, clock};
@@ -42,6 +44,7 @@ pub(crate) struct Desk {
     listens: bool,
     flights: Flights,
     malformed: Malformed,
+    pub(super) recent: Recent<Noted>,
     tracking: Tracking,
     saver: Saver,
 }
@@ -108,6 +111,7 @@ impl Desk {
             listens: of.conf().tracking,
             flights: Flights::default(),
             malformed: Malformed::default(),
+            recent: Recent::default(),
             tracking: Tracking::default(),
             saver: Saver::default(),
         }

@@ -5,17 +5,17 @@
 
 use std::rc::Rc;
 
-use peerage_core::name::has_upper;
 use peerage_core::route::decide::{
     self, Answer, Cached, Changed, Down, From, Holds, Look, MISSED, Place, Shown, Table, Verdict,
     of_zone,
 };
 use peerage_core::route::{Status, is_key};
 use peerage_zone::cache::{Cache, Kind};
-use peerage_zone::{AppName, Sought, Worker};
+use peerage_zone::{AppName, Worker};
 
 use super::desk::Desk;
 use super::flights::Got;
+use super::home::{self, Home};
 use super::{Found, Looked, clock};
 use crate::conf::{Route, Store};
 
@@ -34,7 +34,8 @@ pub(super) fn look_up(
         Looked::Found(found, len)
     };
     let Some(cache) = store.cache() else { return Looked::Found(Found::busy(), 0) };
-    let (verdict, len) = match worker.route_to(key, app) {
+    let own = worker.zone().has_routes().then(|| worker.route_to(key, app));
+    let (verdict, len) = match own.flatten() {
         Some((status, len)) => match of_zone(Some(&status), Place::Over, answers) {
             Some(verdict) => (verdict, len),
             None => return Looked::Ask,
@@ -49,8 +50,12 @@ pub(super) fn look_up(
     if let Verdict::Refuse(..) = verdict {
         return known(Found::of(verdict), 0);
     }
-    match place(route, store, cache, worker, app, len) {
-        Some(apps) => known(Found { apps, ..Found::of(verdict) }, len),
+    match home::of_app(route, store, cache, worker, app, len) {
+        Some(Home::Zone) => known(Found::of(verdict), len),
+        Some(Home::Store(apps, upstream)) => {
+            let found = Found { apps: Some(apps), upstream: Some(upstream), ..Found::of(verdict) };
+            known(found, len)
+        }
         None => Looked::Ask,
     }
 }
@@ -81,40 +86,9 @@ fn absent(route: &Route, cache: &Cache, key: &[u8], now: u64) -> Option<Verdict>
     fresh.then_some(MISSED)
 }
 
-/// Where the app is: the zone's own (`Some(None)`), or the store's and fresh there; its name is put
-/// in lower case, as the names of upstreams are.
-#[inline]
-fn place(
-    route: &Route,
-    store: &Store,
-    cache: &Cache,
-    worker: &Worker,
-    app: &mut AppName,
-    len: usize,
-) -> Option<Option<&'static Worker>> {
-    let folds = app.get(..len.div_ceil(8))?.iter().any(has_upper);
-    let name = app.as_flattened_mut().get_mut(..len)?;
-    let mut given = None;
-    if folds {
-        given = Some(name.to_vec());
-        name.make_ascii_lowercase();
-    }
-    let sought = Sought::new(name);
-    if worker.has_sought(&sought) {
-        return Some(None);
-    }
-    let (given, now) = (given.as_deref().unwrap_or(name), clock::now());
-    let seen = cache.app_seen(given, now)?;
-    if !is_fresh(route, cache, given, now, (seen.at, seen.changed, seen.tracked)) {
-        return None;
-    }
-    let apps = store.apps.worker()?;
-    apps.has_sought(&sought).then_some(Some(apps))
-}
-
 /// Whether what was asked for then, and whether the store told what changes, is fresh.
 #[inline]
-fn is_fresh(
+pub(super) fn is_fresh(
     route: &Route,
     cache: &Cache,
     key: &[u8],

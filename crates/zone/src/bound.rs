@@ -10,7 +10,7 @@ use peerage_core::sid::Sid;
 use peerage_shm::{AtomicU64, NO_LIMIT, Ref, count, point};
 
 use crate::address::Address;
-use crate::choice::{Choice, Clock, Found, Target};
+use crate::choice::{Choice, Clock, FoundUp, Target};
 use crate::directory::hash;
 use crate::health;
 use crate::layout::{Entry, Peer, Table, Up, get, set};
@@ -71,7 +71,7 @@ impl Worker {
     pub fn sid(&self, choice: &Choice) -> Option<Sid> {
         let peer = choice.held?.peer();
         let _section = self.enter();
-        let table = choice.upstream.and_then(Found::again).and_then(|up| up.table(self.zone()));
+        let table = choice.upstream.and_then(FoundUp::again).and_then(|up| up.table(self.zone()));
         let entry = table.and_then(|table| {
             table.entries().iter().map(Entry::read).find(|entry| entry.peer == peer.at)
         });

@@ -31,7 +31,7 @@ use std::fmt;
 
 use peerage_shm::{AtomicU64, Ordering, Region, overtake};
 
-pub use self::apps::SeenApp;
+pub use self::apps::{AppPlace, SeenApp};
 pub use self::figures::{Figures, Filled};
 pub use self::flights::Flight;
 use self::key::Key;

@@ -14,7 +14,7 @@ use peerage_core::texts::Texts;
 use peerage_shm::{Ref, point};
 
 use crate::address::Address;
-use crate::choice::{Clock, Found};
+use crate::choice::{Clock, FoundUp};
 use crate::generation::Generation;
 use crate::health::{bar, flip, fold, lapse};
 use crate::layout::{Entry, Peer, Table, Up, get, root};
@@ -66,7 +66,7 @@ pub struct CheckedPeer {
 /// A peer and the check it is probed by, known over the ends of read sections.
 #[derive(Clone, Copy)]
 pub struct Handle {
-    found: Found,
+    found: FoundUp,
     peer: Ref,
     uid: u32,
     check: u32,
@@ -135,7 +135,7 @@ impl Worker {
         let (region, table) = (self.region(), up.table(self.zone())?);
         let cold = record::decode_upstream_cold(&table.cold().read(region)).ok()?;
         let check = *cold.settings.check?;
-        let (found, identity) = (Found::new(up), check.identity());
+        let (found, identity) = (FoundUp::new(up), check.identity());
         let mut peers = Vec::new();
         for (at, entry) in table.entries().iter().map(Entry::read).enumerate() {
             let Some(peer) = Peer::at(region, entry.peer) else { continue };

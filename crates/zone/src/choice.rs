@@ -13,7 +13,8 @@ const INLINE: usize = 2;
 ///
 /// Plain data: dropping it releases nothing in the zone, `Worker::abandon` does.
 pub struct Choice {
-    pub(crate) upstream: Option<Found>,
+    /// That of the last try; before the first, the one that it is known to be for.
+    pub(crate) upstream: Option<FoundUp>,
     pub(crate) server_id: u64,
     pub(crate) held: Option<Holding>,
     /// `Peer::uid` of the last peer; 0 before the first.
@@ -40,6 +41,12 @@ impl Choice {
             tried: [0; INLINE],
             more: None,
         }
+    }
+
+    /// Says which upstream it is for, as found before: see [`Target::Known`].
+    #[inline]
+    pub fn is_for(&mut self, upstream: FoundUp) {
+        self.upstream = Some(upstream);
     }
 
     /// Whether a peer is held: chosen and not yet given back.
@@ -100,21 +107,28 @@ impl Holding {
 
 /// An upstream found inside a read section, to be known again inside a later one.
 #[derive(Clone, Copy)]
-pub(crate) struct Found {
+pub struct FoundUp {
     up: Up,
     stamp: u64,
 }
 
-impl Found {
+impl FoundUp {
     #[inline]
     pub(crate) fn new(up: Up) -> Self {
-        Self { up, stamp: up.stamp() }
+        // One that has just ended never lives again, whatever comes into its memory.
+        Self { up, stamp: up.stamp().max(1) }
     }
 
     /// The upstream, if its record lives; until the end of the section if it does.
     #[inline]
     pub(crate) fn again(self) -> Option<Up> {
-        (self.up.stamp() == self.stamp).then_some(self.up)
+        self.lives().then_some(self.up)
+    }
+
+    /// Whether its record lives; outside a section it may end at any moment.
+    #[inline]
+    pub fn lives(self) -> bool {
+        self.up.stamp() == self.stamp
     }
 }
 
@@ -123,7 +137,7 @@ impl Found {
 /// For one zone: its answer is a place there.
 pub struct Fixed {
     pub(crate) name: Vec<u8>,
-    pub(crate) seen: Cell<Option<Found>>,
+    pub(crate) seen: Cell<Option<FoundUp>>,
 }
 
 impl Fixed {
@@ -140,6 +154,8 @@ pub enum Target<'a> {
     Fixed(&'a Fixed),
     /// Named by the request; in lower case.
     Name(&'a [u8]),
+    /// The same, where the choice may know the upstream.
+    Known(&'a [u8]),
 }
 
 /// What a method chooses by, beside the peers.
@@ -225,4 +241,26 @@ pub struct Done {
     pub disabled: bool,
     /// The peer is ejected from now on as an outlier; said once.
     pub ejected: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use peerage_shm::Ref;
+
+    use super::*;
+    use crate::trial::zone;
+
+    #[test]
+    fn what_ended_while_it_was_found_is_not_taken_for_living() {
+        let zone = zone(64 << 10);
+        let at = Ref::from_raw(1_000);
+        let up = Up::at(zone.region(), at).expect("the zone is larger");
+        up.fill(zone.region(), 7, 9, b"app");
+        let found = FoundUp::new(up);
+        assert!(found.lives());
+        up.end();
+        assert!(!found.lives() && !FoundUp::new(up).lives());
+        up.fill(zone.region(), 7, 10, b"app");
+        assert!(!found.lives() && FoundUp::new(up).lives());
+    }
 }

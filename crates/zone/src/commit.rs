@@ -73,6 +73,11 @@ impl Plan<'_> {
         }
     }
 
+    /// Whether the upstream comes or goes.
+    const fn moves_upstreams(&self) -> bool {
+        self.stored.is_none() || self.next.is_none()
+    }
+
     /// Whether the upstream is checked, or was.
     fn moves_checks(&self) -> bool {
         let was = self.stored.is_some_and(|stored| stored.upstream.settings.check.is_some());
@@ -272,10 +277,13 @@ impl Zone {
 
     /// What goes up with these plans.
     fn moved_by(&self, batch: &Batch<'_>) -> Vec<Generation> {
-        let (names, checks) = (self.names().generation(), self.checks());
-        let names = batch.plans.iter().any(Plan::moves_names).then_some(names);
-        let checks = batch.plans.iter().any(Plan::moves_checks).then_some(checks);
-        names.into_iter().chain(checks).collect()
+        let plans = &batch.plans;
+        let all = [
+            (self.upstreams(), plans.iter().any(Plan::moves_upstreams)),
+            (self.names().generation(), plans.iter().any(Plan::moves_names)),
+            (self.checks(), plans.iter().any(Plan::moves_checks)),
+        ];
+        all.into_iter().filter_map(|(generation, moved)| moved.then_some(generation)).collect()
     }
 
     fn build_all<'b>(

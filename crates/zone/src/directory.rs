@@ -4,9 +4,10 @@
 //! record comes in by one store to its bucket and goes by one store to its predecessor; readers
 //! inside a section may still stand on it.
 
-use peerage_shm::{AtomicU64, Ordering, Ref, Words};
+use peerage_shm::{AtomicU64, Ordering, Ref, Words, point};
 
-use crate::choice::{Fixed, Found};
+use crate::choice::{Fixed, FoundUp};
+use crate::generation::Generation;
 use crate::layout::{Up, get, high, low, root};
 use crate::zone::Zone;
 
@@ -36,6 +37,12 @@ impl<'a> Sought<'a> {
 }
 
 impl Zone {
+    /// Goes up when an upstream comes or goes.
+    #[inline]
+    pub fn upstreams(&self) -> Generation {
+        Generation::new(self.root(root::UPSTREAMS_MOVED))
+    }
+
     /// The upstream of this name in lower case. To be called inside a read section.
     #[inline]
     pub(crate) fn find(&self, name: &[u8]) -> Option<Up> {
@@ -58,7 +65,7 @@ impl Zone {
 
     /// The same for a name known beforehand: the last answer holds while its record lives.
     #[inline]
-    pub(crate) fn find_fixed(&self, fixed: &Fixed) -> Option<(Found, Up)> {
+    pub(crate) fn find_fixed(&self, fixed: &Fixed) -> Option<(FoundUp, Up)> {
         if let Some(found) = fixed.seen.get()
             && let Some(up) = found.again()
         {
@@ -68,16 +75,16 @@ impl Zone {
     }
 
     #[cold]
-    fn find_anew(&self, fixed: &Fixed) -> Option<(Found, Up)> {
+    fn find_anew(&self, fixed: &Fixed) -> Option<(FoundUp, Up)> {
         let up = self.find(&fixed.name)?;
-        let found = Found::new(up);
+        let found = FoundUp::new(up);
         fixed.seen.set(Some(found));
         Some((found, up))
     }
 
     /// Upstreams of bucket `i`; `None` past the last bucket.
     pub(crate) fn bucket_at(&self, i: usize) -> Option<impl Iterator<Item = Up>> {
-        Some(self.chain(self.buckets()?.get(i)?))
+        Some(self.chain(self.buckets()?.get(i)?).filter(|up| !up.has_ended()))
     }
 
     /// Makes a filled record visible. Under the lock.
@@ -87,8 +94,13 @@ impl Zone {
         bucket.store(u64::from(up.place(self.region()).raw()), Ordering::SeqCst);
     }
 
-    /// Takes a record out of its chain. Under the lock.
+    /// Ends an upstream, and takes its record out of its chain. Under the lock.
+    ///
+    /// In this order: the memory of a record whose writer dies after it was taken out is free as it
+    /// is, and who remembers the record must not take it for living.
     pub(crate) fn unlink(&self, up: Up) {
+        up.end();
+        point!("upstream.ended");
         let Some(bucket) = self.bucket(up.hash()) else { return };
         let at = up.place(self.region());
         if low(get(bucket)) == at.raw() {
@@ -96,7 +108,15 @@ impl Zone {
         } else if let Some(before) = self.chain(bucket).find(|other| other.next() == at) {
             before.set_next(up.next());
         }
-        up.end();
+        point!("upstream.unlinked");
+    }
+
+    /// Takes out what a writer that died has ended and no more. Under the lock.
+    pub(crate) fn unlink_ended(&self) {
+        for bucket in self.buckets().unwrap_or_default() {
+            let ended: Vec<Up> = self.chain(bucket).filter(|up| up.has_ended()).collect();
+            ended.into_iter().for_each(|up| self.unlink(up));
+        }
     }
 
     fn buckets(&self) -> Option<&'static [AtomicU64]> {

@@ -5,7 +5,7 @@ use peerage_core::passive::Passive;
 use peerage_core::select::least_time;
 use peerage_shm::{AtomicU64, Ordering::Relaxed, point};
 
-use crate::choice::{Choice, Clock, Done, Found, Outcome};
+use crate::choice::{Choice, Clock, Done, FoundUp, Outcome};
 use crate::eject::{ERROR, forgive};
 use crate::health;
 use crate::layout::{Entry, Peer, Table, get, set};
@@ -95,7 +95,7 @@ impl Worker {
     fn time(&self, choice: &Choice, ms: u64) {
         // The upstream may be gone: its record is read within a section, and is its own.
         let _section = self.enter();
-        let Some(up) = choice.upstream.and_then(Found::again) else { return };
+        let Some(up) = choice.upstream.and_then(FoundUp::again) else { return };
         let histogram = up.histogram();
         let bucket = BUCKETS_MS.iter().position(|&b| ms <= u64::from(b));
         histogram[bucket.unwrap_or(BUCKETS_MS.len())].fetch_add(1, Relaxed);
@@ -106,7 +106,7 @@ impl Worker {
     fn failed(&self, choice: &Choice, peer: Peer, clock: &Clock) -> bool {
         peer.fails().fetch_add(1, Relaxed);
         let _section = self.enter();
-        let up = choice.upstream.and_then(Found::again);
+        let up = choice.upstream.and_then(FoundUp::again);
         let Some((up, table)) = up.and_then(|up| Some((up, up.table(self.zone())?))) else {
             return false;
         };
@@ -145,7 +145,7 @@ impl Worker {
     fn begin(&self, choice: &Choice, peer: Peer, clock: &Clock) {
         set(peer.start(), clock.msec);
         let _section = self.enter();
-        let up = choice.upstream.and_then(Found::again);
+        let up = choice.upstream.and_then(FoundUp::again);
         let Some((up, table)) = up.and_then(|up| Some((up, up.table(self.zone())?))) else {
             return;
         };

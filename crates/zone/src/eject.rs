@@ -14,7 +14,7 @@ use peerage_core::passive::{BARRED, ERRS};
 use peerage_core::record;
 use peerage_shm::Ordering::Relaxed;
 
-use crate::choice::{Choice, Clock, Found};
+use crate::choice::{Choice, Clock, FoundUp};
 use crate::done::end_downtime;
 use crate::health::{bar, flip, fold, lapse};
 use crate::layout::{Entry, Peer, Table, Up, get};
@@ -46,7 +46,7 @@ impl Worker {
     #[cold]
     pub(crate) fn erred(&self, choice: &Choice, peer: Peer, clock: &Clock) -> bool {
         let _section = self.enter();
-        let up = choice.upstream.and_then(Found::again);
+        let up = choice.upstream.and_then(FoundUp::again);
         let Some((up, table)) = up.and_then(|up| Some((up, up.table(self.zone())?))) else {
             return false;
         };

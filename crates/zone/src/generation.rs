@@ -18,6 +18,7 @@ impl Generation {
     }
 
     /// The number; 0 where there never was anything of the kind.
+    #[inline]
     pub fn now(self) -> u64 {
         self.0.load(SeqCst)
     }

@@ -2,14 +2,14 @@
 
 use peerage_shm::Ref;
 
-use crate::choice::{Choice, Found};
+use crate::choice::{Choice, FoundUp};
 use crate::layout::{Entry, Peer, get, high};
 use crate::worker::Worker;
 
 /// A peer, to be looked for later.
 #[derive(Clone, Copy)]
 pub struct Known {
-    upstream: Found,
+    upstream: FoundUp,
     at: Ref,
     uid: u32,
     /// Revision of the upstream's table in which it was seen.

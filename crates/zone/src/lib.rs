@@ -74,7 +74,7 @@ pub use crate::batch::{Batch, BatchAttempt, Checks, Op, OpResult, Touched};
 pub use crate::board::{Boardless, SeenHeld, SeenSource, Source, Wish};
 pub use crate::change::{Attempt, Env};
 pub use crate::checked::{CheckedPeer, CheckedPeers, CheckedUpstream, Handle, Observed};
-pub use crate::choice::{Choice, Clock, Done, Fixed, Input, Key, NoPeer, Outcome, Target};
+pub use crate::choice::{Choice, Clock, Done, Fixed, FoundUp, Input, Key, NoPeer, Outcome, Target};
 pub use crate::closing::{Closing, Due, How, upstream_of};
 pub use crate::directory::Sought;
 pub use crate::drain::{Drain, Mark};

@@ -10,7 +10,7 @@ use peerage_core::upstream::Method;
 use peerage_shm::{Held, NO_LIMIT, Refusal, point};
 
 use crate::address::Address;
-use crate::choice::{Choice, Clock, Found, Holding, Input, Key, NoPeer, Target};
+use crate::choice::{Choice, Clock, FoundUp, Holding, Input, Key, NoPeer, Target};
 use crate::layout::{Entry, Peer, Table, Up, get, set};
 use crate::search::{Balancer, Group};
 use crate::turn;
@@ -75,7 +75,14 @@ impl Worker {
             return None;
         }
         let _section = self.enter();
-        let (found, up) = self.find(target)?;
+        let known = match target {
+            Target::Known(_) => choice.upstream.and_then(|found| Some((found, found.again()?))),
+            _ => None,
+        };
+        let (found, up) = match known {
+            Some(known) => known,
+            None => self.find(target)?,
+        };
         choice.upstream = Some(found);
         point!("pick.found");
         let table = up.table(self.zone())?;
@@ -118,7 +125,7 @@ impl Worker {
             up
         } else {
             // With the upstream as it is now, if it is still there.
-            let Some(up) = choice.upstream.and_then(Found::again) else { return unknown };
+            let Some(up) = choice.upstream.and_then(FoundUp::again) else { return unknown };
             up
         };
         let Some(table) = up.table(self.zone()) else { return unknown };
@@ -138,10 +145,12 @@ impl Worker {
     }
 
     #[inline(always)]
-    pub(crate) fn find(&self, target: &Target<'_>) -> Option<(Found, Up)> {
+    pub(crate) fn find(&self, target: &Target<'_>) -> Option<(FoundUp, Up)> {
         match target {
             Target::Fixed(fixed) => self.zone().find_fixed(fixed),
-            Target::Name(name) => self.zone().find(name).map(|up| (Found::new(up), up)),
+            Target::Name(name) | Target::Known(name) => {
+                self.zone().find(name).map(|up| (FoundUp::new(up), up))
+            }
         }
     }
 

@@ -35,6 +35,7 @@ pub use self::page::{RouteCursor, RoutePage};
 pub use self::put::{ROUTES_AT_ONCE, RouteAttempt, RouteChecks, RouteDone, RouteOp, RouteTouched};
 pub use self::sum::RouteSum;
 pub(crate) use self::trace::trace_routes;
+use crate::choice::FoundUp;
 use crate::directory::{Sought, mixed};
 use crate::layout::{Kind, Node, get, high, low, root};
 use crate::worker::Worker;
@@ -91,6 +92,12 @@ impl Zone {
     #[inline]
     pub(crate) fn routes_table(&self) -> Option<Buckets> {
         Buckets::of(self.region(), self.root(root::ROUTES).load(Ordering::SeqCst))
+    }
+
+    /// Whether a key may have a route.
+    #[inline]
+    pub fn has_routes(&self) -> bool {
+        self.root(root::ROUTES).load(Ordering::SeqCst) != 0
     }
 
     /// The record of a key or a name. Inside a read section or under the lock.
@@ -175,14 +182,16 @@ impl Worker {
     /// Whether there is an upstream of this name, which is in lower case.
     #[inline]
     pub fn is_upstream(&self, name: &[u8]) -> bool {
-        self.has_sought(&Sought::new(name))
+        self.sought(&Sought::new(name)).is_some()
     }
 
-    /// The same of a name that is looked for in several zones.
+    /// The upstream of a name that is looked for in several zones.
     #[inline]
-    pub fn has_sought(&self, name: &Sought<'_>) -> bool {
+    pub fn sought(&self, name: &Sought<'_>) -> Option<FoundUp> {
         let _section = self.enter();
-        self.zone().find_sought(name).is_some_and(|up| up.table(self.zone()).is_some())
+        let up = self.zone().find_sought(name)?;
+        up.table(self.zone())?;
+        Some(FoundUp::new(up)).filter(|found| found.lives())
     }
 
     /// Whether any server of an upstream has an address; also where it has no servers.

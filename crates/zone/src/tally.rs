@@ -17,7 +17,7 @@ use peerage_core::server::{AdminState, Limits, Server};
 use peerage_core::state::{Facts, reason, state};
 
 use crate::along::Along;
-use crate::choice::{Clock, Found};
+use crate::choice::{Clock, FoundUp};
 use crate::done::codes;
 use crate::layout::{Entry, Table, Up, get};
 use crate::live::{facts, health_checks};
@@ -35,7 +35,7 @@ pub enum Extent {
 
 /// An upstream that is being read.
 pub struct Tally {
-    found: Found,
+    found: FoundUp,
     extent: Extent,
     along: Along,
     /// Servers that were met, by id.
@@ -66,7 +66,7 @@ impl Worker {
         let table = up.table(self.zone())?;
         let servers = if extent == Extent::Servers { table.servers() } else { 0 };
         let sample = UpstreamSample::new(name.to_string(), servers as usize);
-        let found = Found::new(up);
+        let found = FoundUp::new(up);
         Some(Tally {
             found,
             extent,

@@ -24,11 +24,13 @@ impl Trace for Reachable {
         if high(buckets) != 0 {
             mark(Ref::from_raw(high(buckets)), granules(low(buckets) as usize + 1));
         }
+        zone.unlink_ended();
         // A batch is in force as a whole or not at all.
         let chains = (0..).map_while(|i| zone.bucket_at(i));
         let ups: Vec<Up> = chains.flatten().collect();
         settle(zone, ups);
         zone.pass_over();
+        zone.upstreams().end();
         zone.names().generation().end();
         zone.checks().end();
         zone.look_for_ends();

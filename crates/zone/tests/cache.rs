@@ -178,6 +178,54 @@ fn what_is_cached_is_marked_by_what_is_told_and_by_nothing_else() {
     assert!(!is_marked(&cache, "tenant-8"));
 }
 
+/// Whatever happens to a place, who knows it knows what happened.
+#[test]
+fn a_place_of_an_app_holds_until_something_is_said_of_it() {
+    let cache = cache(1 << 20);
+    assert!(cache.app_place(b"app").is_none());
+    for name in ["app", &"long".repeat(60)] {
+        let place = || cache.app_place(name.as_bytes()).expect("it is there");
+        put_app(&cache, name, "10.0.0.1");
+        let first = place();
+        assert_eq!(first.asked(), (NOW, false));
+        put_app(&cache, "other", "10.0.0.2");
+        cache.invalidate(Kind::Tenant, name.as_bytes());
+        assert!(cache.holds(&first, NOW) && cache.holds(&place(), NOW));
+        // The same anew is something new.
+        put_app(&cache, name, "10.0.0.1");
+        assert!(!cache.holds(&first, NOW));
+        let second = place();
+        cache.invalidate(Kind::App, name.as_bytes());
+        assert!(!cache.holds(&second, NOW) && cache.app_place(name.as_bytes()).is_none());
+        put_app(&cache, name, "10.0.0.1");
+        let third = place();
+        cache.mark_all();
+        assert!(!cache.holds(&third, NOW) && cache.app_place(name.as_bytes()).is_none());
+    }
+    // Another one in its place.
+    put_app(&cache, "app", "10.0.0.1");
+    let place = cache.app_place(b"app").expect("it is there");
+    for i in 0..20_000 {
+        put_app(&cache, &format!("app-{i}"), "10.0.0.1");
+    }
+    assert!(app(&cache, "app").is_none() && !cache.holds(&place, NOW));
+}
+
+/// Who has the place of an app has it in use.
+#[test]
+fn an_app_whose_place_is_used_is_not_pushed_out() {
+    let cache = cache(1 << 20);
+    put_app(&cache, "app", "10.0.0.1");
+    let place = cache.app_place(b"app").expect("it is there");
+    for i in 0..20_000 {
+        let now = NOW + 2_000 * i;
+        let name = format!("app-{i}");
+        let read = cache.begin(Kind::App, name.as_bytes(), now);
+        cache.put_app(name.as_bytes(), b"10.0.0.1", read, now, &ME);
+        assert!(cache.holds(&place, now + 1_500), "{i}");
+    }
+}
+
 #[test]
 fn what_was_asked_for_later_stays() {
     let cache = cache(1 << 20);

@@ -19,7 +19,7 @@ use peerage_core::server::{AdminState, Origin};
 use peerage_core::upstream::{Defaults, Method, Upstream};
 use peerage_zone::journal::Lost;
 use peerage_zone::{
-    Adoptee, BatchAttempt, Checks, Env, Lead, Need, Op, ROUTES_AT_ONCE, Zone, points,
+    Adoptee, BatchAttempt, Checks, Env, Lead, Need, Op, ROUTES_AT_ONCE, Sought, Zone, points,
 };
 use support::{World, routes, server, upstream};
 
@@ -68,12 +68,14 @@ const ROUTE_POINTS: [&str; 6] = [
     "routes.switched",
 ];
 
-const POINTS: [&str; 12] = [
+const POINTS: [&str; 14] = [
     "lock.taken",
     "alloc.marked",
     "alloc.counted",
     "journal.written",
     "table.published",
+    "upstream.ended",
+    "upstream.unlinked",
     "batch.pending",
     "batch.committed",
     "journal.in_force",
@@ -224,6 +226,51 @@ fn what_dies_while_it_adopts_is_adopted_again() {
         let live = b.worker.read(&app, &b.clock).unwrap().live;
         assert_eq!(live[0].counters.requests, 1, "{point}");
     }
+}
+
+#[test]
+fn whoever_knows_what_upstreams_there_are_is_told_of_a_writer_that_died() {
+    let mut died = 0;
+    let ops = [
+        vec![put("new", "10.0.0.3:83")],
+        vec![delete("old")],
+        vec![put("new", "10.0.0.3:83"), delete("old"), down("10.0.0.1")],
+    ];
+    for (ops, point) in ops.iter().flat_map(|ops| POINTS.map(|point| (ops, point))) {
+        let world = world();
+        let are = |world: &World| ["new", "old"].map(|n| world.worker.is_upstream(n.as_bytes()));
+        let (before, was) = (world.zone.upstreams().now(), are(&world));
+        assert!(before.is_multiple_of(2));
+        let old = world.worker.sought(&Sought::new(b"old")).expect("it is there");
+        if !dies(point, || drop(batch(&world, ops))) {
+            continue;
+        }
+        died += 1;
+        // Also before anybody has repaired it.
+        assert!(world.zone.upstreams().now() != before || are(&world) == was, "{point}: {ops:?}");
+        let (mid, were) = (world.zone.upstreams().now(), are(&world));
+        let other = World::of(world.zone, 2);
+        for _ in 0..3 {
+            other.worker.sweep(&|pid, _| pid != 1, &other.clock);
+        }
+        let now = world.zone.upstreams().now();
+        assert!(now.is_multiple_of(2), "{point}: {now} is final");
+        assert!(now != before || are(&other) == was, "{point}: {ops:?}");
+        assert!(!mid.is_multiple_of(2) || now != mid || are(&other) == were, "{point}: {ops:?}");
+        // Whatever comes into the memory of one that is gone.
+        let stays = other.worker.names(None, 100).len();
+        for i in 0..40 {
+            assert_eq!(old.lives(), are(&other)[1], "{point}: {ops:?}");
+            other.put(&format!("next-{i}"), &[server("10.0.0.4:84", 1)]);
+        }
+        assert_eq!(other.worker.names(None, 100).len(), stays + 40, "{point}: {ops:?}");
+        for i in 0..40 {
+            other.ok(&format!("next-{i}"), &Change::DeleteUpstream { force: false });
+        }
+        assert_eq!(other.worker.names(None, 100).len(), stays, "{point}: {ops:?}");
+    }
+    println!("died {died} times");
+    assert!(died >= 24, "{died}");
 }
 
 #[test]

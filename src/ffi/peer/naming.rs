@@ -35,6 +35,9 @@ pub(super) unsafe fn name_by_route(r: *mut ngx_http_request_t, peer: *mut Peer) 
         if let Some(apps) = routed.found.apps {
             (*peer).worker = Some(apps);
             (*peer).elsewhere = Some(apps);
+            if let Some(upstream) = routed.found.upstream {
+                (*peer).choice.is_for(upstream);
+            }
         }
     }
     true

@@ -1,9 +1,9 @@
 //! Apps: from a name to the value that the store has for it.
 
 use peerage_core::route::decide::Changed;
-use peerage_shm::{AtomicU64, Ordering};
+use peerage_shm::{AtomicU64, Ordering, Version};
 
-use super::entry::{Entry, Meta, Seen};
+use super::entry::{self, Entry, Meta, Seen};
 use super::key::Key;
 use super::put::Origin;
 use super::text::{self, words_of};
@@ -20,6 +20,24 @@ pub struct SeenApp {
     pub tracked: bool,
     /// Hash of the value: who knows the value of this one need not read it.
     pub digest: u64,
+}
+
+/// Where something is said of an app: it holds as long as nobody writes or marks there.
+#[derive(Clone, Copy)]
+pub struct AppPlace {
+    words: &'static [AtomicU64],
+    version: Version,
+    epoch: u64,
+    at: u64,
+    tracked: bool,
+}
+
+impl AppPlace {
+    /// When it was asked for, and whether the store told then what changes.
+    #[inline]
+    pub const fn asked(&self) -> (u64, bool) {
+        (self.at, self.tracked)
+    }
 }
 
 impl Cache {
@@ -62,6 +80,31 @@ impl Cache {
     #[inline]
     pub fn app_seen(&self, name: &[u8], now: u64) -> Option<SeenApp> {
         self.look_app(name, now, |_, _| Some(()))
+    }
+
+    /// Where something is said of an app that has not changed since.
+    pub fn app_place(&self, name: &[u8]) -> Option<AppPlace> {
+        let (key, epoch) = (self.key(Kind::App, name), self.epoch());
+        self.apps.iter().find_map(|table| {
+            table.pair(key.hash)?.having(key.hash).find_map(|(_, words)| {
+                let version = Version::of(words.first()?);
+                let (seen, ()) = entry::once(words, epoch, entry::if_of(key, |_, _| Some(())))?;
+                let Seen { at, changed, tracked } = seen;
+                let holds = changed == Changed::No && version.is_still(&words[0]);
+                holds.then_some(AppPlace { words, version, epoch, at, tracked })
+            })
+        })
+    }
+
+    /// Whether what was said there holds still. It counts as used.
+    #[inline(always)]
+    pub fn holds(&self, place: &AppPlace, now: u64) -> bool {
+        let Some(word) = place.words.first() else { return false };
+        let holds = place.version.is_still(word) && place.epoch == self.epoch();
+        if holds {
+            entry::touch(place.words, now);
+        }
+        holds
     }
 
     #[inline(always)]

@@ -140,6 +140,9 @@ words! {
     NUMBERS
     /// How many of them were given, again and again. Raised by anybody.
     NUMBERS_GIVEN
+    /// Goes up when an upstream comes or goes; odd while that is being put in force. Under the
+    /// lock.
+    UPSTREAMS_MOVED
 }
 
 /// Who probes each part of the peers: pid, and above it until when that holds, see `shards`.

@@ -97,9 +97,15 @@ impl Up {
         self.w[Self::ID].load(Ordering::SeqCst)
     }
 
-    /// Ends the record's life, before it is retired.
+    /// Ends the record's life: nobody finds it by its name any more.
     pub(crate) fn end(self) {
         self.w[Self::ID].store(0, Ordering::SeqCst);
+    }
+
+    /// Whether that has happened; its memory is as it was until it is retired.
+    #[inline]
+    pub(crate) fn has_ended(self) -> bool {
+        self.stamp() == 0
     }
 
     pub(crate) fn name(self, region: &Region) -> Vec<u8> {
