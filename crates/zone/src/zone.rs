@@ -186,7 +186,7 @@ impl Zone {
         self.root(root::NEXT_ID).fetch_max(next_id, Ordering::Relaxed);
     }
 
-    /// A number that no other peer or board of this zone has had.
+    /// A number that no other peer or board, nor hosts, of this zone have had.
     pub(crate) fn fresh_uid(&self) -> u32 {
         // 2^32 of them.
         self.root(root::NEXT_UID).fetch_add(1, Ordering::Relaxed) as u32

@@ -18,7 +18,8 @@ words! {
     SEQ
     /// Id that the next server gets. Raised by anybody, never lowered.
     NEXT_ID
-    /// Number that the next peer or board gets; parts what memory reuse would mix up.
+    /// Number that the next peer or board gets, or the next hosts; parts what memory reuse would
+    /// mix up.
     NEXT_UID
     /// The bucket array: ref, and number of buckets less one.
     BUCKETS
